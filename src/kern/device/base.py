@@ -1,0 +1,256 @@
+"""What a device is to everything above it: memory, modules, operators, launches, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from kern.manifest.errors import KernError
+from kern.manifest.params import Layout
+from kern.manifest.types import Dim3
+
+ALIGNMENT = 256
+"""Every address that a device gives out, and every buffer placed in it, is a multiple of this many bytes."""
+
+
+class DeviceError(KernError):
+    """A device refused or failed."""
+
+    code: ClassVar[str] = "device"
+
+
+class DeviceUnavailable(DeviceError):
+    """No such device on this machine, or not in this installation."""
+
+    code: ClassVar[str] = "no-device"
+    exit_code: ClassVar[int] = 2
+
+
+class OutOfMemory(DeviceError):
+    """A device has less free memory than is needed."""
+
+    code: ClassVar[str] = "out-of-memory"
+
+
+class ModuleError(DeviceError):
+    """A module does not load, or lacks a symbol."""
+
+    code: ClassVar[str] = "module"
+
+
+class LaunchError(DeviceError):
+    """A launch failed; the message names it."""
+
+    code: ClassVar[str] = "launch"
+
+
+class Memory(Protocol):
+    """A range of device memory."""
+
+    @property
+    def address(self) -> int:
+        """First byte, as kernels see it."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+
+    def free(self) -> None:
+        """Give the range back. A second call does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRegion:
+    """Bytes of an open file that must be readable by kernels."""
+
+    offset: int
+    size: int
+
+
+class PlacedRegions(Protocol):
+    """File regions in device memory, each at a multiple of ALIGNMENT."""
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """One address a region, in the order asked for."""
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of device memory taken; regions used in place (mapped) take none."""
+
+    def free(self) -> None:
+        """Give the memory back. A second call does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLimits:
+    """What the device itself says of a function. None where the device has no such notion."""
+
+    max_threads: int | None = None
+    registers: int | None = None
+    static_shared_mem: int | None = None
+
+
+class Function(Protocol):
+    """An entry point of a loaded module."""
+
+    @property
+    def symbol(self) -> str:
+        """Its name in the module."""
+
+    @property
+    def layout(self) -> Layout | None:
+        """The parameter layout as the device reports it, None where it cannot tell."""
+
+    @property
+    def limits(self) -> FunctionLimits:
+        """What the device says it needs."""
+
+
+class Module(Protocol):
+    """Code on a device."""
+
+    def function(self, symbol: str) -> Function:
+        """The entry point `symbol`. Raises ModuleError where there is none."""
+
+    def unload(self) -> None:
+        """Forget the code. A second call does nothing."""
+
+
+class Operator(Protocol):
+    """A built-in operator bound to its arguments; running it is the device's affair."""
+
+    @property
+    def name(self) -> str:
+        """The name behind `extern:`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """One kernel launch, everything resolved. `params` is the parameter buffer, `layout` cuts it."""
+
+    label: str
+    function: Function
+    grid: Dim3
+    block: Dim3
+    shared_mem: int
+    params: bytes
+    layout: Layout
+    pdl: bool = False
+    cluster: Dim3 | None = None
+    cooperative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLaunch:
+    """One call of a built-in operator, bound to its arguments."""
+
+    label: str
+    operator: Operator
+
+
+Launch = KernelLaunch | OperatorLaunch
+
+
+class Prepared(Protocol):
+    """A launch list in the device's own form, made once, launched any number of times."""
+
+    def __len__(self) -> int: ...
+
+
+class Stream(Protocol):
+    """An order of execution."""
+
+    def synchronize(self) -> None:
+        """Wait until everything given to this stream has run. Raises LaunchError if any of it failed."""
+
+
+class Graph(Protocol):
+    """Launch lists recorded in order, replayed as one."""
+
+    def launch(self, stream: Stream) -> None:
+        """Replay."""
+
+    def free(self) -> None:
+        """Forget the graph. A second call does nothing."""
+
+
+class Pending(Protocol):
+    """Bytes on their way to the host."""
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+
+    def wait(self) -> bytes:
+        """The bytes, once they are there."""
+
+
+class Device(Protocol):
+    """One processor with its memory. Several devices and several users of one device may coexist."""
+
+    @property
+    def name(self) -> str:
+        """`host`, `cuda:0`, ..."""
+
+    @property
+    def description(self) -> str:
+        """The processor's own name and what it can run, in a line."""
+
+    @property
+    def target(self) -> str:
+        """What its modules are built for: `x86-64-v3`, `aarch64`, `sm_90`, ..."""
+
+    def free_memory(self) -> int:
+        """Bytes that can still be allocated."""
+
+    def alloc(self, size: int) -> Memory:
+        """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory."""
+
+    def place(
+        self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]
+    ) -> PlacedRegions:
+        """Make regions of the open file descriptor `file` readable by kernels.
+
+        A device that can use the file's pages in place does so, for each region whose offset is a multiple
+        of ALIGNMENT. `progress` is told the bytes done since its last call. Raises OutOfMemory.
+        """
+
+    def load_module(self, image: bytes) -> Module:
+        """Load code from memory: the very bytes that were checked. Raises ModuleError."""
+
+    def operator(self, name: str, arguments: Sequence[int]) -> Operator:
+        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
+
+        What it needs is allocated here, not at launch. Raises DeviceError for an unknown name.
+        """
+
+    def prepare(self, launches: Sequence[Launch]) -> Prepared:
+        """Put a launch list into the device's own form. Raises LaunchError for what it cannot launch."""
+
+    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
+        """Run the list in order.
+
+        With `check`, wait after each launch and raise LaunchError naming the one that failed.
+        """
+
+    def capture(self, prepared: Sequence[Prepared]) -> Graph:
+        """Record launch lists, in order, as one graph."""
+
+    def stream(self) -> Stream:
+        """A new order of execution."""
+
+    def write(self, address: int, data: memoryview, stream: Stream) -> None:
+        """Copy bytes to the device, ordered on `stream`; `data` may be reused when the call returns."""
+
+    def read(self, address: int, size: int, stream: Stream) -> Pending:
+        """Copy bytes to the host, ordered on `stream`."""
+
+    def zero(self, address: int, size: int, stream: Stream) -> None:
+        """Fill with zero bytes, ordered on `stream`."""
+
+    def read_bandwidth(self) -> float:
+        """Bytes per second that a read-only stream over fresh memory reaches now, measured by this call."""
+
+    def close(self) -> None:
+        """Give back what the device object itself holds. A second call does nothing."""

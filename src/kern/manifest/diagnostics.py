@@ -1,0 +1,74 @@
+"""What the verifier says: one diagnostic a fault, with a stable code that can be explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the top of the manifest down to the place meant."""
+
+Anchor = Literal["value", "key"]
+
+
+def pointer(path: Path) -> str:
+    """The JSON pointer (RFC 6901) of a path; the whole document is the empty string."""
+    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in path)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One fault: a code, the place, what is wrong and what to do.
+
+    `anchor` says whether line and column are those of the value at `path` or of the key that names it.
+    `occurrence` is 1 for the second of two equal keys, the only case where a pointer names two places.
+    `offset` (code points) replaces the pointer's place where the text is no JSON and has no pointers.
+    """
+
+    code: str
+    path: Path
+    message: str
+    help: str
+    severity: Literal["error"] = "error"
+    anchor: Anchor = "value"
+    occurrence: int = 0
+    offset: int | None = None
+
+    @property
+    def pointer(self) -> str:
+        """The place as a JSON pointer (RFC 6901)."""
+        return pointer(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A failing and a mended manifest, as edits of the example manifest: JSON pointer → JSON text.
+
+    The pointer "" stands for the whole file. A pointer whose last token is not there yet adds a member.
+    """
+
+    failing: Mapping[str, str]
+    mended: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderExample:
+    """A failing and a mended artifact folder, told in a line each: such a fault needs files to show."""
+
+    failing: str
+    mended: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A kind of fault: `K` + the rule's number (two digits) + its own (two digits)."""
+
+    id: str
+    title: str
+    explanation: str
+    example: Example | FolderExample = field(repr=False)
+
+    def at(self, path: Path, message: str, help: str, *, anchor: Anchor = "value") -> Diagnostic:
+        """A diagnostic of this code at `path`."""
+        return Diagnostic(self.id, path, message, help, anchor=anchor)

@@ -1,0 +1,150 @@
+"""The closed set of scalar expressions: their wire form, exact values and interval bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import core_schema
+
+INT_LIMIT = 2**63
+MAX_DEPTH = 32
+"""Deepest nesting of expressions that a manifest may use."""
+
+
+class Wire(BaseModel):
+    """A JSON object of the manifest: frozen, nothing converted, no field unknown."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+Int: TypeAlias = Annotated[int, Field(ge=-INT_LIMIT, lt=INT_LIMIT)]
+Name: TypeAlias = Annotated[str, Field(min_length=1)]
+
+
+class Sym(Wire):
+    """The value of a symbol."""
+
+    sym: Name
+
+
+class CeilDiv(Wire):
+    """First over second, rounded up."""
+
+    ceil_div: tuple[Expr, Int]
+
+
+class Mul(Wire):
+    """First times second."""
+
+    mul: tuple[Expr, Int]
+
+
+class Add(Wire):
+    """First plus second."""
+
+    add: tuple[Expr, Expr]
+
+
+class _BareName:
+    """Reads a bare string as a symbol."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            lambda name: Sym(sym=name), core_schema.str_schema(strict=True, min_length=1)
+        )
+
+
+TAG = "\x00"
+"""Marks the union tags that pydantic puts into an error's location, so that they can be taken out."""
+
+_FORMS = {"sym": Sym, "ceil_div": CeilDiv, "mul": Mul, "add": Add}
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, str):
+        return TAG + "name"
+    if isinstance(value, dict):
+        return next((TAG + form for form in _FORMS if form in value), TAG + "unknown")
+    return next((TAG + form for form, kind in _FORMS.items() if isinstance(value, kind)), TAG + "int")
+
+
+Expr: TypeAlias = Annotated[
+    Annotated[Int, Tag(TAG + "int")]
+    | Annotated[Sym, _BareName, Tag(TAG + "name")]
+    | Annotated[Sym, Tag(TAG + "sym")]
+    | Annotated[CeilDiv, Tag(TAG + "ceil_div")]
+    | Annotated[Mul, Tag(TAG + "mul")]
+    | Annotated[Add, Tag(TAG + "add")],
+    Discriminator(_form),
+]
+
+for _model in (CeilDiv, Mul, Add):
+    _model.model_rebuild()
+
+Interval: TypeAlias = tuple[int, int]
+"""Least and greatest value, both included."""
+
+
+def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
+    """The exact value of `expr`. Raises KeyError for a symbol without a value."""
+    match expr:
+        case int():
+            return expr
+        case Sym():
+            return values[expr.sym]
+        case CeilDiv():
+            over, by = expr.ceil_div
+            return -(-evaluate(over, values) // by)
+        case Mul():
+            left, factor = expr.mul
+            return evaluate(left, values) * factor
+        case Add():
+            first, second = expr.add
+            return evaluate(first, values) + evaluate(second, values)
+
+
+def bounds(expr: Expr, ranges: Mapping[str, Interval]) -> Interval:
+    """The exact bounds of `expr` over independent symbol ranges.
+
+    Every form grows with its operands (factors and divisors are at least 1), so the extremes of the
+    operands give the extremes of the whole.
+    """
+    return (
+        evaluate(expr, {name: low for name, (low, _) in ranges.items()}),
+        evaluate(expr, {name: high for name, (_, high) in ranges.items()}),
+    )
+
+
+def symbols(expr: Expr) -> Iterator[str]:
+    """The names of the symbols in `expr`, in order, repeats included."""
+    match expr:
+        case int():
+            return
+        case Sym():
+            yield expr.sym
+        case CeilDiv():
+            yield from symbols(expr.ceil_div[0])
+        case Mul():
+            yield from symbols(expr.mul[0])
+        case Add():
+            yield from symbols(expr.add[0])
+            yield from symbols(expr.add[1])
+
+
+def show(expr: Expr) -> str:
+    """`expr` as people write it: `ceil(tokens * 32 / 4)`."""
+    match expr:
+        case int():
+            return str(expr)
+        case Sym():
+            return expr.sym
+        case CeilDiv():
+            return f"ceil({show(expr.ceil_div[0])} / {expr.ceil_div[1]})"
+        case Mul():
+            inner = show(expr.mul[0])
+            return (f"({inner})" if isinstance(expr.mul[0], Add) else inner) + f" * {expr.mul[1]}"
+        case Add():
+            return f"{show(expr.add[0])} + {show(expr.add[1])}"
