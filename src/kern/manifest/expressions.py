@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import core_schema
 
 INT_LIMIT = 2**63
-MAX_DEPTH = 32
-"""Deepest nesting of expressions that a manifest may use."""
 
 
 class Wire(BaseModel):
@@ -23,25 +21,39 @@ Int: TypeAlias = Annotated[int, Field(ge=-INT_LIMIT, lt=INT_LIMIT)]
 Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
-class Sym(Wire):
+class Symbolic(Wire):
+    """An expression that is no constant; `+`, `*` and `over` build larger ones."""
+
+    def __add__(self, other: Expr) -> Add:
+        return Add(add=(cast("Expr", self), other))
+
+    def __mul__(self, factor: int) -> Mul:
+        return Mul(mul=(cast("Expr", self), factor))
+
+    def over(self, divisor: int) -> CeilDiv:
+        """This divided by `divisor`, rounded up."""
+        return CeilDiv(ceil_div=(cast("Expr", self), divisor))
+
+
+class Sym(Symbolic):
     """The value of a symbol."""
 
     sym: Name
 
 
-class CeilDiv(Wire):
+class CeilDiv(Symbolic):
     """First over second, rounded up."""
 
     ceil_div: tuple[Expr, Int]
 
 
-class Mul(Wire):
+class Mul(Symbolic):
     """First times second."""
 
     mul: tuple[Expr, Int]
 
 
-class Add(Wire):
+class Add(Symbolic):
     """First plus second."""
 
     add: tuple[Expr, Expr]

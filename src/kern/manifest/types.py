@@ -82,12 +82,20 @@ class BufferArg(Wire):
     buf: Name
     offset: Int = 0
 
+    def at(self, offset: int) -> BufferArg:
+        """The same buffer, `offset` bytes further on."""
+        return BufferArg(buf=self.buf, offset=self.offset + offset)
+
 
 class StateArg(Wire):
     """The address of a state, plus `offset` bytes."""
 
     state: Name
     offset: Int = 0
+
+    def at(self, offset: int) -> StateArg:
+        """The same state, `offset` bytes further on."""
+        return StateArg(state=self.state, offset=self.offset + offset)
 
 
 class ExprArg(Wire):

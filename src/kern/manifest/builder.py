@@ -1,0 +1,183 @@
+"""Building a manifest in code: a program reads as the calls it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from kern.manifest.errors import KernError
+from kern.manifest.expressions import Add, CeilDiv, Expr, Mul, Sym
+from kern.manifest.params import DType, Param, Scalar
+from kern.manifest.types import (
+    F32,
+    I32,
+    I64,
+    U8,
+    U32,
+    VERSION,
+    Buffer,
+    BufferArg,
+    BufferClass,
+    Dispatch,
+    DispatchArg,
+    ExprArg,
+    Kernel,
+    Manifest,
+    Meta,
+    Program,
+    State,
+    StateArg,
+    Symbol,
+    SymbolBounds,
+)
+
+Shape: TypeAlias = Sequence[Expr]
+Argument: TypeAlias = BufferArg | StateArg | Expr | float
+"""What a dispatch takes: a buffer, a state, a symbol or expression, or a number for a literal."""
+
+
+class BuilderError(KernError):
+    """A generator made something that is no manifest: a name twice, or arguments that no interface takes."""
+
+    code = "builder"
+
+
+def literal(scalar: Scalar, value: float) -> DispatchArg:
+    """A literal of the given type."""
+    if scalar == "f32":
+        return F32(f32=float(value))
+    if not isinstance(value, int):
+        raise BuilderError(f"{value!r} is no {scalar}")
+    match scalar:
+        case "i32":
+            return I32(i32=value)
+        case "u32":
+            return U32(u32=value)
+        case "i64":
+            return I64(i64=value)
+        case "u8":
+            return U8(u8=value)
+
+
+class ProgramBuilder:
+    """The dispatches of one program, in the order of the calls."""
+
+    def __init__(self, kernels: dict[str, Kernel], name: str, bounds: dict[str, SymbolBounds]) -> None:
+        self._kernels = kernels
+        self._name = name
+        self._bounds = bounds
+        self._dispatches: list[Dispatch] = []
+
+    def dispatch(self, kernel: str, *arguments: Argument, label: str | None = None) -> None:
+        """Call `kernel`. Numbers become literals of the interface's scalar types.
+
+        Raises BuilderError for a kernel that was not added and for a number of arguments it does not take.
+        """
+        place = f"program {self._name}, dispatch {label or len(self._dispatches)}"
+        if kernel not in self._kernels:
+            raise BuilderError(f"{place}: no kernel `{kernel}` was added")
+        params = self._kernels[kernel].params
+        if len(params) != len(arguments):
+            raise BuilderError(f"{place}: `{kernel}` takes {len(params)} arguments, not {len(arguments)}")
+        args = tuple(_argument(p, a, place) for p, a in zip(params, arguments, strict=True))
+        self._dispatches.append(Dispatch(label=label, kernel=kernel, args=args))
+
+    def build(self) -> Program:
+        """The program as data."""
+        return Program(symbols=dict(self._bounds), dispatches=tuple(self._dispatches))
+
+
+def _argument(param: Param, argument: Argument, place: str) -> DispatchArg:
+    if isinstance(argument, BufferArg | StateArg | Sym):
+        return argument
+    if isinstance(argument, CeilDiv | Mul | Add):
+        return ExprArg(expr=argument)
+    if param.scalar is None:
+        raise BuilderError(f"{place}: {argument!r} is given for the pointer `{param}`")
+    return literal(param.scalar, argument)
+
+
+class ManifestBuilder:
+    """Collects symbols, states, buffers, kernels and programs under their names."""
+
+    def __init__(self, model: str) -> None:
+        self._meta = Meta(version=VERSION, model=model)
+        self._symbols: dict[str, Symbol] = {}
+        self._states: dict[str, State] = {}
+        self._buffers: dict[str, Buffer] = {}
+        self._kernels: dict[str, Kernel] = {}
+        self._programs: dict[str, ProgramBuilder] = {}
+
+    def symbol(self, name: str, *, max: int, min: int = 1) -> Sym:
+        """A scalar given at each call, within `min` … `max`."""
+        self._new(name, "symbol", self._symbols)
+        self._symbols[name] = Symbol(min=min, max=max)
+        return Sym(sym=name)
+
+    def state(self, name: str, *, bytes_per_token: int, granule: int = 1, align: int = 256) -> StateArg:
+        """Opaque memory of `bytes_per_token` for each token of capacity, in granules of tokens."""
+        self._new(name, "state", self._states)
+        self._states[name] = State(bytes_per_token=bytes_per_token, granule=granule, align=align)
+        return StateArg(state=name)
+
+    def sequence_state(self, name: str, *, bytes: int, align: int = 256) -> StateArg:
+        """Opaque memory of `bytes` for each sequence."""
+        self._new(name, "state", self._states)
+        self._states[name] = State(bytes=bytes, align=align)
+        return StateArg(state=name)
+
+    def input(self, name: str, dtype: DType, shape: Shape) -> BufferArg:
+        """A buffer that the host writes."""
+        return self._buffer(name, dtype, shape, "input")
+
+    def output(self, name: str, dtype: DType, shape: Shape) -> BufferArg:
+        """A buffer that the host reads."""
+        return self._buffer(name, dtype, shape, "output")
+
+    def weight(self, name: str, dtype: DType, shape: Sequence[int]) -> BufferArg:
+        """A buffer bound by its name to a tensor of the weights file."""
+        return self._buffer(name, dtype, shape, "weight")
+
+    def workspace(self, name: str, dtype: DType, shape: Shape) -> BufferArg:
+        """A buffer that lives inside one execution."""
+        return self._buffer(name, dtype, shape, "workspace")
+
+    def carry(self, name: str, dtype: DType, shape: Shape) -> BufferArg:
+        """A buffer that one program writes and others, or later runs, read."""
+        return self._buffer(name, dtype, shape, "carry")
+
+    def kernel(self, name: str, kernel: Kernel) -> str:
+        """A kernel under a name, for dispatches to call."""
+        self._new(name, "kernel", self._kernels)
+        self._kernels[name] = kernel
+        return name
+
+    def program(self, name: str, **bounds: tuple[int, int]) -> ProgramBuilder:
+        """A new program; `tokens=(1, 1)` narrows a symbol's bounds inside it."""
+        self._new(name, "program", self._programs)
+        narrowed = {symbol: SymbolBounds(min=low, max=high) for symbol, (low, high) in bounds.items()}
+        self._programs[name] = ProgramBuilder(self._kernels, name, narrowed)
+        return self._programs[name]
+
+    def build(self) -> Manifest:
+        """Everything as one manifest, kernels that no program calls left out. It is not verified here."""
+        programs = {name: program.build() for name, program in self._programs.items()}
+        called = {dispatch.kernel for program in programs.values() for dispatch in program.dispatches}
+        return Manifest(
+            meta=self._meta,
+            symbols=dict(self._symbols),
+            states=dict(self._states),
+            buffers=dict(self._buffers),
+            kernels={name: kernel for name, kernel in self._kernels.items() if name in called},
+            programs=programs,
+        )
+
+    def _buffer(self, name: str, dtype: DType, shape: Shape, class_: BufferClass) -> BufferArg:
+        self._new(name, "buffer", self._buffers)
+        self._buffers[name] = Buffer.model_validate({"dtype": dtype, "shape": tuple(shape), "class": class_})
+        return BufferArg(buf=name)
+
+    @staticmethod
+    def _new(name: str, kind: str, names: Mapping[str, object]) -> None:
+        if name in names:
+            raise BuilderError(f"two {kind}s are called `{name}`")

@@ -1,0 +1,108 @@
+"""The codes of rule 1: what a manifest's form must be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kern.manifest.diagnostics import Code, Example, FolderExample
+
+
+def _edit(pointer: str, failing: str, mended: str) -> Example:
+    return Example({pointer: failing}, {pointer: mended})
+
+
+NOT_UTF8 = Code(
+    "K0101",
+    "not UTF-8",
+    "A manifest is JSON in UTF-8. The bytes here are no UTF-8, so no name in the file can be trusted to be what it "
+    "looks like. Save it as UTF-8, without a byte-order mark.",
+    _edit("/meta/model", '"caf\udce9"', '"café"'),
+)
+NOT_JSON = Code(
+    "K0102",
+    "not JSON",
+    "The text breaks off from JSON (RFC 8259) at the place shown. Comments, trailing commas and single quotes are not "
+    "part of it. Manifests are generated: mend the generator, or write the file with `kern.manifest.writing.write`.",
+    _edit("/meta", '{"version": 2, "model": "example",}', '{"version": 2, "model": "example"}'),
+)
+UNKNOWN_FIELD = Code(
+    "K0103",
+    "unknown field",
+    "No object of a manifest has fields beyond those of the format. A field that nothing reads is a misspelt one, or "
+    "one of another version; either way the file does not say what its author believes.",
+    _edit("/meta", '{"version": 2, "model": "example", "author": "me"}', '{"version": 2, "model": "example"}'),
+)
+MISSING_FIELD = Code(
+    "K0104",
+    "missing field",
+    "A field without a default is not there. The place shown is the object that lacks it.",
+    _edit("/meta", '{"version": 2}', '{"version": 2, "model": "example"}'),
+)
+WRONG_TYPE = Code(
+    "K0105",
+    "wrong type",
+    "A value is of another JSON type than the format says, or none of the spellings allowed there. Nothing is "
+    'converted: 4.0 and true are no integers, and "4" is no number.',
+    _edit("/meta/version", "2.0", "2"),
+)
+BAD_PARAM = Code(
+    "K0106",
+    "bad parameter string",
+    "A parameter is a scalar type (i32 u32 i64 f32 u8), or a direction (in, out, inout), a space, and `ptr` or "
+    "`buffer<dtype>`. A pointer may end in ` align N`, N a power of two. Nothing else, no further spaces.",
+    _edit("/kernels/scale/params/0", '"out buffer<bfloat16>"', '"out buffer<f32>"'),
+)
+NUMBER = Code(
+    "K0107",
+    "number out of range",
+    "Numbers are finite and integers lie within 64 bits. NaN, Infinity and numbers too large to hold are refused "
+    "while reading, before any rule computes with them.",
+    _edit("/meta/version", "99999999999999999999999", "2"),
+)
+TOO_DEEP = Code(
+    "K0108",
+    "nested too deep",
+    "Objects and arrays stand inside each other deeper than any manifest needs. The bound protects everything that "
+    "walks a manifest.",
+    _edit("/meta/model", "[" * 70 + "]" * 70, '"example"'),
+)
+EMPTY_NAME = Code(
+    "K0109",
+    "empty name",
+    "Names of symbols, states, buffers, kernels and programs have at least one character.",
+    Example({"/symbols/": '{"max": 8}'}, {}),
+)
+TOO_LARGE = Code(
+    "K0110",
+    "file too large",
+    "A manifest beyond 16 MiB is not read. It describes buffers and launches and holds no data.",
+    FolderExample(
+        "a manifest.json of 20 MiB with a table written out as a shape or as labels",
+        "the table as a tensor of weights.safetensors, and a weight that names it",
+    ),
+)
+DUPLICATE_KEY = Code(
+    "K0111",
+    "duplicate key",
+    "The same key stands twice in one object. JSON readers silently keep one of the two; which one a reader meant "
+    "nobody can know. The place shown is the second.",
+    _edit("/meta", '{"version": 2, "model": "a", "model": "b"}', '{"version": 2, "model": "a"}'),
+)
+SURROGATE = Code(
+    "K0112",
+    "lone surrogate",
+    "A string holds half of a UTF-16 surrogate pair, which is no character: it could be neither printed nor written "
+    "back as UTF-8.",
+    _edit("/meta/model", '"\\ud800"', '"example"'),
+)
+
+CODES: Mapping[str, Code] = MappingProxyType(
+    {
+        code.id: code
+        for code in (
+            NOT_UTF8, NOT_JSON, UNKNOWN_FIELD, MISSING_FIELD, WRONG_TYPE, BAD_PARAM,
+            NUMBER, TOO_DEEP, EMPTY_NAME, TOO_LARGE, DUPLICATE_KEY, SURROGATE,
+        )
+    }
+)  # fmt: skip
