@@ -14,7 +14,7 @@ INT_LIMIT = 2**63
 class Wire(BaseModel):
     """A JSON object of the manifest: frozen, nothing converted, no field unknown."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
 
 Int: TypeAlias = Annotated[int, Field(ge=-INT_LIMIT, lt=INT_LIMIT)]
@@ -93,8 +93,6 @@ Expr: TypeAlias = Annotated[
     Discriminator(_form),
 ]
 
-for _model in (CeilDiv, Mul, Add):
-    _model.model_rebuild()
 
 Interval: TypeAlias = tuple[int, int]
 """Least and greatest value, both included."""

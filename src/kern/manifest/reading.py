@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 import math
@@ -55,13 +54,15 @@ def read(data: bytes) -> Reading:
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
         fault = codes.NOT_UTF8.at((), f"byte {error.start} is not UTF-8", "save the file as UTF-8")
-        return Reading(None, (replace(fault, offset=len(before)),), Source(before))
+        return Reading(None, (replace(fault, offset=len(before)),), Source(data.decode(errors="replace")))
     source = Source(text)
-    faults = tuple(_syntax(data, text))
-    if faults:
-        return Reading(None, faults, source)
+    if _nesting(data) > MAX_NESTING and (deep := _too_deep(text)) is not None:
+        return Reading(None, (deep,), source)
     scan = _Scan()
-    document = scan.load(text)
+    try:
+        document = scan.load(text)
+    except json.JSONDecodeError as error:
+        return Reading(None, (_not_json(text, error),), source)
     found = [
         *(_repeated(source) if scan.repeats else ()),
         *(_unreadable(source) if scan.suspect(text) else ()),
@@ -73,40 +74,27 @@ def read(data: bytes) -> Reading:
     return Reading(manifest, (), source)
 
 
-def _syntax(data: bytes, text: str) -> Iterator[Diagnostic]:
-    if _nesting(data) > MAX_NESTING and (deep := _too_deep(text)) is not None:
-        fault = codes.TOO_DEEP.at(
-            (),
-            f"more than {MAX_NESTING} objects and arrays inside each other",
-            "no part of a manifest nests so deep",
-        )
-        yield replace(fault, offset=deep)
-        return
-    try:
-        _Scan().load(text)
-    except json.JSONDecodeError as error:
-        place = min(error.pos, max(len(text) - 1, 0))
-        reason = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
-        fault = codes.NOT_JSON.at((), f"not JSON: {reason}", "see RFC 8259 for the form")
-        yield replace(fault, offset=place)
+def _not_json(text: str, error: json.JSONDecodeError) -> Diagnostic:
+    place = min(error.pos, max(len(text) - 1, 0))
+    reason = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+    return replace(codes.NOT_JSON.at((), f"not JSON: {reason}", "see RFC 8259 for the form"), offset=place)
 
 
 def _nesting(data: bytes) -> int:
     """An upper bound on the nesting that costs no parsing: brackets inside strings count too."""
     steps = map(_DEPTH.__getitem__, data.translate(None, _NOT_BRACKETS))
-    deepest, depth = 0, 0
-    for depth in itertools.accumulate(steps):
-        deepest = max(deepest, depth)
-    return deepest
+    return max(itertools.accumulate(steps), default=0)
 
 
-def _too_deep(text: str) -> int | None:
-    """Where nesting first exceeds the bound, strings left out."""
+def _too_deep(text: str) -> Diagnostic | None:
+    """The fault where nesting first exceeds the bound, brackets in strings left out."""
     depth = 0
     for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match.group(), 0)
         if depth > MAX_NESTING:
-            return match.start()
+            message = f"more than {MAX_NESTING} objects and arrays inside each other"
+            fault = codes.TOO_DEEP.at((), message, "no part of a manifest nests so deep")
+            return replace(fault, offset=match.start())
     return None
 
 
@@ -278,6 +266,8 @@ def _fault(details: ErrorDetails, document: Any) -> Diagnostic:
             return _wrong_length(path[:-1], value)
         return codes.MISSING_FIELD.at(path[:-1], f"`{path[-1]}` is missing", f"add `{path[-1]}`")
     if kind == "extra_forbidden":
+        import difflib  # worth its import time only where something is misspelt
+
         close = difflib.get_close_matches(str(path[-1]), _field_names(), n=1)
         help = f"did you mean `{close[0]}`?" if close else "remove it: every field has a meaning here"
         return codes.UNKNOWN_FIELD.at(path, f"no field is called `{path[-1]}` here", help, anchor="key")
