@@ -1,0 +1,137 @@
+"""Rule 1: every fault of form is told with its place, and nothing crashes the reader."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kern.manifest.reading import MAX_BYTES, MAX_NESTING, read
+
+SAMPLE = (Path(__file__).parents[1] / "samples" / "original-form.json").read_bytes()
+MINIMAL = '{"meta": {"version": 2, "model": "m"}, "buffers": {}, "kernels": {}, "programs": {}}'
+
+
+def found(text: str | bytes) -> list[tuple[str, str, int, int]]:
+    reading = read(text if isinstance(text, bytes) else text.encode())
+    assert (reading.manifest is None) == bool(reading.diagnostics)
+    places = [(d, reading.source.locate(d)) for d in reading.diagnostics]
+    return [(d.code, d.pointer, place.line, place.column) for d, place in places]
+
+
+def test_the_original_form_reads() -> None:
+    assert found(SAMPLE) == []
+    assert found(MINIMAL) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("", [("K0102", "", 1, 1)]),
+        ("nul", [("K0102", "", 1, 1)]),
+        ('{"meta": 1,}', [("K0102", "", 1, 12)]),
+        ("{'meta': 1}", [("K0102", "", 1, 2)]),
+        ('{"a": "\n"}', [("K0102", "", 1, 8)]),
+        ('{"a": 01}', [("K0102", "", 1, 8)]),
+        ("[]", [("K0105", "", 1, 1)]),
+        ('"\\ud834\\udd1e"', [("K0105", "", 1, 1)]),
+        ("\ufeff" + MINIMAL, [("K0102", "", 1, 1)]),
+        (b'{"a": "caf\xe9"}', [("K0101", "", 1, 11)]),
+        ("[" * 65 + "]" * 65, [("K0108", "", 1, 65)]),
+        ("[" * 100_000, [("K0108", "", 1, 65)]),
+        (MINIMAL.replace("2", "2.0"), [("K0105", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", "true"), [("K0105", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", '"2"'), [("K0105", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", "NaN"), [("K0107", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", "-Infinity"), [("K0107", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", "1e999"), [("K0107", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", str(2**63)), [("K0107", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", "9" * 40), [("K0107", "/meta/version", 1, 22)]),
+        (MINIMAL.replace("2", "9" * 5000), [("K0107", "/meta/version", 1, 22)]),
+        (MINIMAL.replace('"m"', '"\\ud800"'), [("K0112", "/meta/model", 1, 35)]),
+        (MINIMAL.replace('"m"', '"m", "\\udc00": 1'), [("K0112", "/meta/\udc00", 1, 40)]),
+        (MINIMAL.replace('"m"', '"m", "note": 1'), [("K0103", "/meta/note", 1, 39)]),
+        (MINIMAL.replace(', "model": "m"', ""), [("K0104", "/meta", 1, 10)]),
+        (MINIMAL.replace('"buffers": {}', '"buffers": {"": {}}'),
+         [("K0109", "/buffers/", 1, 52), ("K0104", "/buffers/", 1, 56), ("K0104", "/buffers/", 1, 56),
+          ("K0104", "/buffers/", 1, 56)]),
+    ],
+)  # fmt: skip
+def test_each_fault_of_form_has_its_code_and_place(text: str | bytes, faults: list[tuple[str, str, int, int]]) -> None:
+    assert found(text) == faults
+
+
+def test_the_second_of_two_equal_keys_is_shown() -> None:
+    text = MINIMAL.replace('"m"', '"m",\n "model": "n"')
+    assert found(text) == [("K0111", "/meta/model", 2, 2)]
+    assert found(MINIMAL.replace('"m"', '"m",\n "model": "n",\n "model": "o"')) == [
+        ("K0111", "/meta/model", 2, 2),
+        ("K0111", "/meta/model", 3, 2),
+    ]
+
+
+def test_all_faults_are_told_at_once_in_the_order_of_the_text() -> None:
+    text = SAMPLE.decode()
+    text = text.replace('"max": 64', '"max": ' + "6" * 30).replace('"offset": 256', '"offst": 256')
+    text = text.replace('"out buffer<bf16>"', '"out buffer<bf17>"', 1).replace('"class": "carry"', '"class": "carried"')
+    codes = [(code, pointer) for code, pointer, _, _ in found(text)]
+    assert codes == [
+        ("K0107", "/symbols/tokens/max"),
+        ("K0105", "/buffers/aux/class"),
+        ("K0106", "/kernels/embedding/params/0"),
+        ("K0103", "/programs/prefill/dispatches/3/args/0/offst"),
+        ("K0103", "/programs/decode/dispatches/3/args/0/offst"),
+        ("K0103", "/programs/decode/dispatches/4/args/2/offst"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arg", "code", "below"),
+    [
+        ('{"bufs": "qkv"}', "K0105", ""),
+        ('{"buf": "qkv", "state": "kv"}', "K0103", "/state"),
+        ('{"arg": 0}', "K0105", ""),
+        ('{"i32": 1.5}', "K0105", "/i32"),
+        ('{"u8": true}', "K0105", "/u8"),
+        ('{"expr": {"mul": ["tokens"]}}', "K0105", "/expr/mul"),
+        ('{"expr": {"mul": ["tokens", 2], "note": 0}}', "K0103", "/expr/note"),
+        ('{"expr": {"pow": ["tokens", 2]}}', "K0105", "/expr"),
+        ("5", "K0105", ""),
+    ],
+)
+def test_argument_objects_are_as_strict_as_the_rest(arg: str, code: str, below: str) -> None:
+    text = SAMPLE.decode().replace('{\n       "buf": "hidden"\n      }', arg, 1)
+    assert [(c, p) for c, p, _, _ in found(text)] == [(code, "/programs/prefill/dispatches/0/args/0" + below)]
+
+
+def test_a_file_beyond_the_bound_is_not_read() -> None:
+    start = time.monotonic()
+    assert [code for code, *_ in found(b" " * (MAX_BYTES + 1))] == ["K0110"]
+    assert [code for code, *_ in found(b'{"a": "' + b"x" * 100 * 2**20 + b'"}')] == ["K0110"]
+    assert time.monotonic() - start < 10
+
+
+def test_brackets_in_strings_do_not_nest() -> None:
+    assert found(MINIMAL.replace('"m"', json.dumps("[{" * MAX_NESTING))) == []
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused_without_a_crash(data: bytes) -> None:
+    assert found(data)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_damaged_manifest_never_crashes_the_reader(data: st.DataObject) -> None:
+    text = bytearray(SAMPLE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=6) | st.sampled_from(
+            [b"NaN", b'"\\ud800"', b"1e400", b"9" * 40, b"[" * 80, b"null", b"{}", b'{"sym": "a"}', b"-0", b"\\u0000"]
+        ))  # fmt: skip
+    found(bytes(text))
