@@ -207,9 +207,7 @@ class Device(Protocol):
     def alloc(self, size: int) -> Memory:
         """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory."""
 
-    def place(
-        self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]
-    ) -> PlacedRegions:
+    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> PlacedRegions:
         """Make regions of the open file descriptor `file` readable by kernels.
 
         A device that can use the file's pages in place does so, for each region whose offset is a multiple

@@ -1,0 +1,142 @@
+"""The host as a device: the protocol's face over memory, modules, operators and launches."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kern.device.base import FileRegion, Launch, LaunchError, Prepared, Stream
+from kern.device.host import bandwidth, memory, operators
+from kern.device.host.launch import Call, HostPrepared, prepare, run, run_named
+from kern.device.host.module import HostModule
+from kern.device.host.target import host_target, processor
+from kern.device.host.threads import thread_count
+
+
+class HostStream:
+    """An order of execution in which everything has run when its call returns."""
+
+    def synchronize(self) -> None:
+        """Nothing is ever waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPending:
+    """A copy of bytes, made when it was asked for."""
+
+    data: bytes
+
+    def done(self) -> bool:
+        """True."""
+        return True
+
+    def wait(self) -> bytes:
+        """The bytes."""
+        return self.data
+
+
+class HostGraph:
+    """The calls of several launch lists, in order."""
+
+    def __init__(self, calls: tuple[Call, ...]) -> None:
+        self._calls = calls
+
+    def launch(self, stream: Stream) -> None:
+        """Make the calls again."""
+        run(self._calls)
+
+    def free(self) -> None:
+        """Forget the calls; launched after that, the graph does nothing."""
+        self._calls = ()
+
+
+class HostDevice:
+    """This machine's cores and memory.
+
+    `threads` is the most that a kernel may use: KERN_THREADS where None, else all the cores available.
+    Raises ThreadsError for a number that is none, DeviceUnavailable on a machine no module can be built for.
+    """
+
+    name = "host"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = thread_count(threads)
+        self.target = host_target()
+
+    @property
+    def description(self) -> str:
+        """The processor's own name, its target and the threads used."""
+        plural = "" if self.threads == 1 else "s"
+        return f"{processor()}, {self.target}, {self.threads} thread{plural}"
+
+    def free_memory(self) -> int:
+        """Bytes that can still be allocated, memory promised and not yet touched taken off."""
+        return memory.free_memory()
+
+    def alloc(self, size: int) -> memory.HostMemory:
+        """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory."""
+        return memory.allocate(size)
+
+    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> memory.HostRegions:
+        """Regions whose offset is a multiple of ALIGNMENT in place, the others copied.
+
+        Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory for copies.
+        """
+        return memory.place(file, regions, progress)
+
+    def load_module(self, image: bytes) -> HostModule:
+        """Load a shared object from memory. This runs its constructors. Raises ModuleError."""
+        return HostModule(image)
+
+    def operator(self, name: str, arguments: Sequence[int]) -> operators.HostOperator:
+        """The operator behind `extern:NAME`, bound to its arguments. Raises DeviceError for an unknown name."""
+        return operators.bind(name, arguments)
+
+    def prepare(self, launches: Sequence[Launch]) -> HostPrepared:
+        """Bind every launch. `pdl` changes nothing here. Raises LaunchError for clusters and cooperation."""
+        return prepare(launches, self.threads)
+
+    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
+        """Run the list in order; it has run when this returns.
+
+        A kernel that faults ends the process. With `check`, the fault's traceback on stderr names the launch.
+        """
+        if check:
+            run_named(_own(prepared))
+        else:
+            run(_own(prepared).calls)
+
+    def capture(self, prepared: Sequence[Prepared]) -> HostGraph:
+        """One list of all the calls."""
+        return HostGraph(tuple(call for each in prepared for call in _own(each).calls))
+
+    def stream(self) -> HostStream:
+        """A new order of execution."""
+        return HostStream()
+
+    def write(self, address: int, data: memoryview, stream: Stream) -> None:
+        """Copy contiguous bytes to `address`."""
+        if data.nbytes:
+            memory.view(address, data.nbytes)[:] = data.cast("B")
+
+    def read(self, address: int, size: int, stream: Stream) -> HostPending:
+        """A copy of `size` bytes."""
+        return HostPending(ctypes.string_at(address, size))
+
+    def zero(self, address: int, size: int, stream: Stream) -> None:
+        """Fill with zero bytes."""
+        ctypes.memset(address, 0, size)
+
+    def read_bandwidth(self) -> float:
+        """Bytes per second of a read-only stream by this device's threads over 512 MB. Raises OutOfMemory."""
+        return bandwidth.read_bandwidth(self.threads)
+
+    def close(self) -> None:
+        """Nothing is held: memory and modules belong to whoever asked for them."""
+
+
+def _own(prepared: Prepared) -> HostPrepared:
+    if not isinstance(prepared, HostPrepared):
+        raise LaunchError("this launch list was prepared by another device")
+    return prepared

@@ -1,0 +1,108 @@
+"""Launch lists in the host's form: calls of C functions with everything bound, run one after another."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
+from typing import Final
+
+from kern.device.base import KernelLaunch, Launch, LaunchError
+from kern.device.host.module import HostFunction
+from kern.device.host.operators import HostOperator
+
+Call = Callable[[], object]
+
+_LAUNCH: Final = struct.Struct("=8I")
+"""kern_launch of kern_host.h: grid, block, shared_mem, threads."""
+
+_PARAMS_ALIGNMENT: Final = 16
+_STDERR: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HostPrepared:
+    """A launch list: what to call, and the name of each call."""
+
+    calls: tuple[Call, ...]
+    labels: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+
+def prepare(launches: Sequence[Launch], threads: int) -> HostPrepared:
+    """Bind every launch. Raises LaunchError for what a host cannot launch."""
+    calls = tuple(_bind(launch, threads) for launch in launches)
+    return HostPrepared(calls, tuple(launch.label for launch in launches))
+
+
+def run(calls: Sequence[Call]) -> None:
+    """Make the calls in order. An interrupt is raised between two of them."""
+    for call in calls:
+        call()
+
+
+def run_named(prepared: HostPrepared) -> None:
+    """Make the calls in order, each in a Python frame that bears its label.
+
+    A kernel's fault cannot be caught: it ends the process. The traceback that faulthandler then prints on
+    stderr has the label of the launch at its top.
+    """
+    enabled = faulthandler.is_enabled()
+    if not enabled:
+        faulthandler.enable(_STDERR)
+    try:
+        for call, label in zip(prepared.calls, prepared.labels, strict=True):
+            FunctionType(_frame.__code__.replace(co_name=label), {})(call)
+    finally:
+        if not enabled:
+            faulthandler.disable()
+
+
+def _frame(call: Call) -> None:
+    call()
+
+
+def _bind(launch: Launch, threads: int) -> Call:
+    if isinstance(launch, KernelLaunch):
+        return _bind_kernel(launch, threads)
+    if not isinstance(launch.operator, HostOperator):
+        raise LaunchError(f"{launch.label}: the operator {launch.operator.name!r} is not the host's")
+    return launch.operator.run
+
+
+def _bind_kernel(launch: KernelLaunch, threads: int) -> Call:
+    """One block of memory holds kern_launch, the parameter values and the array of pointers to them.
+
+    The call keeps it alive; `byref` objects are what ctypes passes on without converting.
+    """
+    function = _launchable(launch)
+    values = -(-_LAUNCH.size // _PARAMS_ALIGNMENT) * _PARAMS_ALIGNMENT
+    pointers = -(-(values + len(launch.params)) // 8) * 8
+    count = len(launch.layout.offsets)
+    block = ctypes.create_string_buffer(pointers + 8 * count + 1)
+    _LAUNCH.pack_into(block, 0, *launch.grid, *launch.block, launch.shared_mem, threads)
+    first = ctypes.addressof(block) + values
+    ctypes.memmove(first, launch.params, len(launch.params))
+    struct.pack_into(f"={count}Q", block, pointers, *(first + offset for offset in launch.layout.offsets))
+    return partial(function.entry, ctypes.byref(block), ctypes.byref(block, pointers))
+
+
+def _launchable(launch: KernelLaunch) -> HostFunction:
+    if not isinstance(launch.function, HostFunction):
+        raise LaunchError(f"{launch.label}: {launch.function.symbol!r} is not a function of the host's")
+    if not launch.function.module.loaded:
+        raise LaunchError(f"{launch.label}: the module of {launch.function.symbol!r} has been unloaded")
+    for attribute in ("cluster", "cooperative"):
+        if getattr(launch, attribute):
+            raise LaunchError(
+                f"{launch.label}: {launch.function.symbol!r} asks for a {attribute} launch, "
+                "which the host device has not",
+                "drop the attribute from the step, or run on a CUDA device",
+            )
+    return launch.function

@@ -1,0 +1,193 @@
+"""The host device's memory: anonymous mappings, and file regions used in place."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+from weakref import WeakSet
+
+import numpy as np
+
+from kern.device.base import ALIGNMENT, DeviceError, FileRegion, OutOfMemory
+from kern.device.host.limits import available_memory
+
+_SLICE: Final = 64 << 20
+"""Bytes read between two reports of progress."""
+
+_HUGE_PAGE: Final = 2 << 20
+_MADV_POPULATE_READ: Final = 22
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+class HostMemory:
+    """Zeroed anonymous memory. Pages are committed when first touched; see `free_memory`."""
+
+    def __init__(self, size: int) -> None:
+        """Raises OutOfMemory where the machine refuses."""
+        try:
+            self._mapping = mmap.mmap(-1, max(size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError) as error:
+            raise _out_of_memory(size, free_memory()) from error
+        self.size = size
+        self.address = _address(self._mapping)
+        if size >= _HUGE_PAGE:
+            _advise(self._mapping, mmap.MADV_HUGEPAGE, 0, size)
+        _live.add(self)
+
+    def free(self) -> None:
+        """Give the range back. A second call does nothing."""
+        _live.discard(self)
+        self._mapping.close()
+
+    def uncommitted(self) -> int:
+        """Bytes promised by this mapping that no page stands behind yet."""
+        pages = -(-len(self._mapping) // mmap.PAGESIZE)
+        resident = ctypes.create_string_buffer(pages)
+        if _libc.mincore(self.address, len(self._mapping), resident):
+            raise OSError(ctypes.get_errno(), "mincore")
+        return resident.raw[:pages].count(0) * mmap.PAGESIZE
+
+
+_live: WeakSet[HostMemory] = WeakSet()
+"""All of the process, not of one device: free memory is the machine's."""
+
+
+def view(address: int, size: int) -> memoryview:
+    """The `size` bytes at `address`, which must be allocated and stay so while the view is used."""
+    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B") if size else memoryview(b"")
+
+
+def free_memory() -> int:
+    """Bytes that can still be allocated: what the machine has, less what is promised and not yet touched."""
+    return max(0, available_memory() - sum(memory.uncommitted() for memory in list(_live)))
+
+
+def allocate(size: int) -> HostMemory:
+    """`size` bytes, zeroed, at a multiple of ALIGNMENT (of a page, in fact).
+
+    Raises OutOfMemory before anything is taken where `size` is more than `free_memory`.
+    """
+    free = free_memory()
+    if size > free:
+        raise _out_of_memory(size, free)
+    return HostMemory(size)
+
+
+class HostRegions:
+    """Regions of a file: aligned ones in place in one shared read-only mapping, the others copied."""
+
+    def __init__(self, mapping: mmap.mmap | None, copies: HostMemory, addresses: tuple[int, ...]) -> None:
+        self._mapping = mapping
+        self._copies = copies
+        self.addresses = addresses
+        self.allocated = copies.size
+
+    def free(self) -> None:
+        """Give the memory back. A second call does nothing."""
+        self._copies.free()
+        if self._mapping is not None:
+            self._mapping.close()
+
+
+def place(file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> HostRegions:
+    """Regions of the open file `file`, each readable at a multiple of ALIGNMENT.
+
+    The file must keep its length while the regions are in use: pages that a shortened file has lost end the
+    process. Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory for copies.
+    """
+    _check_extent(file, regions)
+    copied = [region for region in regions if region.offset % ALIGNMENT]
+    copies = allocate(sum(_padded(region.size) for region in copied))
+    mapping = None
+    try:
+        if len(copied) < len(regions):
+            mapping = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        base = _address(mapping) if mapping is not None and len(mapping) else 0
+        addresses, copy_address = [], copies.address
+        for region in regions:
+            if region.offset % ALIGNMENT:
+                _copy(file, region, copy_address, progress)
+                addresses.append(copy_address)
+                copy_address += _padded(region.size)
+            else:
+                _page_in(mapping, region, progress)
+                addresses.append(base + region.offset)
+    except BaseException:
+        HostRegions(mapping, copies, ()).free()
+        raise
+    return HostRegions(mapping, copies, tuple(addresses))
+
+
+def _check_extent(file: int, regions: Sequence[FileRegion]) -> None:
+    length = os.fstat(file).st_size
+    for region in regions:
+        if region.offset < 0 or region.size < 0 or region.offset + region.size > length:
+            raise DeviceError(
+                f"bytes {region.offset} to {region.offset + region.size} lie outside the file, which has {length}",
+                "fetch or build the file again: it is truncated",
+            )
+
+
+def _copy(file: int, region: FileRegion, address: int, progress: Callable[[int], None]) -> None:
+    target = view(address, region.size)
+    done = 0
+    while done < region.size:
+        try:
+            count = os.preadv(file, [target[done : done + _SLICE]], region.offset + done)
+        except OSError as error:
+            raise _unreadable(region, error) from error
+        if count == 0:
+            raise DeviceError("the file became shorter while it was read", "start again with the whole file")
+        done += count
+        progress(count)
+
+
+def _page_in(mapping: mmap.mmap | None, region: FileRegion, progress: Callable[[int], None]) -> None:
+    """Have the region's pages read now: a disk's error is then an error, and not the end of the process."""
+    end = region.offset + region.size
+    for start in range(region.offset, end, _SLICE):
+        size = min(_SLICE, end - start)
+        try:
+            if mapping is not None:
+                _advise(mapping, _MADV_POPULATE_READ, start, size)
+        except OSError as error:
+            raise _unreadable(region, error) from error
+        progress(size)
+
+
+def _advise(mapping: mmap.mmap, advice: int, start: int, size: int) -> None:
+    """madvise over the pages that hold the range. A kernel that does not know the advice goes without."""
+    first = start // mmap.PAGESIZE * mmap.PAGESIZE
+    try:
+        mapping.madvise(advice, first, start + size - first)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+
+
+def _address(mapping: mmap.mmap) -> int:
+    return int(np.frombuffer(mapping, np.uint8).ctypes.data)
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _unreadable(region: FileRegion, error: OSError) -> DeviceError:
+    return DeviceError(
+        f"bytes {region.offset} to {region.offset + region.size} of the file cannot be read: {error.strerror}",
+        "check the disk, or fetch the file again",
+    )
+
+
+def _out_of_memory(planned: int, free: int) -> OutOfMemory:
+    return OutOfMemory(
+        f"{planned} bytes are needed on the host and {free} are free",
+        "lower the capacity, or close other programs",
+    )

@@ -1,0 +1,64 @@
+"""The host's built-in operators: matrix products in numpy, the portable path and not the fast one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isqrt
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from kern.device.base import DeviceError
+from kern.device.host.memory import view
+
+_BLOCK_BYTES: Final = 4 << 20
+"""Most bytes of one temporary; three live at a time (rows of A, rows of W, their product)."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostOperator:
+    """An operator bound to its arguments. Its temporaries (about 16 MB at most) live while it runs."""
+
+    name: str
+    run: Callable[[], None]
+
+
+def bind(name: str, arguments: Sequence[int]) -> HostOperator:
+    """The operator behind `extern:NAME`, bound to addresses and scalars. Raises DeviceError for another name."""
+    if name not in _OPERATORS:
+        raise DeviceError(f"the host device has no operator {name!r}", f"it has: {', '.join(sorted(_OPERATORS))}")
+    return HostOperator(name, partial(_OPERATORS[name], *arguments))
+
+
+def _product(dtype: Any, accumulate: bool, c: int, a: int, w: int, m: int, n: int, k: int) -> None:
+    """Row-major C[m,n] (+)= A[m,k] · W[n,k]ᵀ: A and W bf16, C `dtype`, sums in float32, rounded once."""
+    left, right = _array(a, (m, k), ml_dtypes.bfloat16), _array(w, (n, k), ml_dtypes.bfloat16)
+    out = _array(c, (m, n), dtype)
+    rows = max(1, min(_BLOCK_BYTES // (4 * max(k, 1)), isqrt(_BLOCK_BYTES // 4)))
+    with np.errstate(all="ignore"):
+        for i in range(0, m, rows):
+            block = left[i : i + rows].astype(np.float32)
+            for j in range(0, n, rows):
+                product = block @ right[j : j + rows].astype(np.float32).T
+                place = out[i : i + rows, j : j + rows]
+                place[...] = place.astype(np.float32) + product if accumulate else product
+
+
+def _array(address: int, shape: tuple[int, int], dtype: Any) -> Array:
+    """A view of memory; `shape` must have been checked to lie inside it."""
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    return np.frombuffer(view(address, size), dtype).reshape(shape)
+
+
+_OPERATORS: Final[dict[str, Callable[..., None]]] = {
+    "cublaslt_bf16_tn": partial(_product, ml_dtypes.bfloat16, False),
+    "cublaslt_bf16_tn_acc": partial(_product, ml_dtypes.bfloat16, True),
+    "cublaslt_bf16_tn_f32": partial(_product, np.float32, False),
+    "cublaslt_bf16_tn_f32_acc": partial(_product, np.float32, True),
+}

@@ -1,0 +1,36 @@
+"""How many threads a kernel may use: asked for, set in the environment, or all the cores there are."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar, Final
+
+from kern.device.base import DeviceError
+from kern.device.host.limits import available_cores
+
+VARIABLE: Final = "KERN_THREADS"
+MOST: Final = 1024
+
+
+class ThreadsError(DeviceError):
+    """The number of threads asked for is none."""
+
+    code: ClassVar[str] = "threads"
+    exit_code: ClassVar[int] = 2
+
+
+def thread_count(asked: int | None) -> int:
+    """`asked`, else KERN_THREADS, else the cores available. Raises ThreadsError outside 1 … 1024."""
+    if asked is not None:
+        return _checked(asked, f"threads={asked}")
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return min(available_cores(), MOST)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+    return _checked(number, f"{VARIABLE}={text!r}")
+
+
+def _checked(count: int, named: str) -> int:
+    if not 1 <= count <= MOST:
+        raise ThreadsError(f"{named} is not a number of threads", f"give a whole number from 1 to {MOST}")
+    return count
