@@ -1,0 +1,47 @@
+# Two commands to start with: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+ARTIFACT := build/smollm2
+PROMPT ?= The three most important inventions of the nineteenth century were
+
+.PHONY: demo test lint unit format docs bench wheel clean
+
+demo: .venv/installed
+	@test -f $(ARTIFACT)/manifest.json || $(BIN)/kern build smollm2 --target host -o $(ARTIFACT)
+	@$(BIN)/kern verify $(ARTIFACT) --target host
+	@$(BIN)/kern run $(ARTIFACT) --prompt "$(PROMPT)" --max-tokens 96
+
+test: lint unit
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+unit: .venv/installed-dev
+	$(BIN)/pytest
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/installed-dev
+	$(BIN)/python docs/generate.py
+
+wheel: .venv/installed-dev
+	$(BIN)/pip wheel -q --no-deps -w dist .
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml | .venv/bin/pip
+	$(BIN)/pip install -q -e '.[gguf]'
+	@touch $@
+
+.venv/installed-dev: pyproject.toml | .venv/bin/pip
+	$(BIN)/pip install -q -e '.[gguf,dev]'
+	@touch $@ .venv/installed

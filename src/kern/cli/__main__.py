@@ -1,0 +1,5 @@
+"""`python -m kern.cli` is `kern`."""
+
+from kern.cli import main
+
+main()
