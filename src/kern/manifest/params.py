@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError, ValidationError, core_schema
 
 DType = Literal["bf16", "f16", "f32", "fp8e4m3", "i32", "u32", "i64", "u8"]
 Scalar = Literal["i32", "u32", "i64", "f32", "u8"]
@@ -100,13 +100,17 @@ class Param:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        def read(value: str) -> Param:
+        def read(value: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Param:
+            if isinstance(value, cls):
+                return value
             try:
-                return cls.parse(value)
+                return cls.parse(validate(value))
+            except ValidationError:
+                raise
             except ValueError:
                 raise PydanticCustomError("param", "not a parameter") from None
 
-        return core_schema.no_info_after_validator_function(
+        return core_schema.no_info_wrap_validator_function(
             read,
             core_schema.str_schema(strict=True, pattern=None),
             serialization=core_schema.plain_serializer_function_ser_schema(str),

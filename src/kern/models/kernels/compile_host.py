@@ -1,0 +1,94 @@
+"""Compiling the host kernels with the system's C compiler, at build time, for one instruction set."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import kern.device.host
+from kern.manifest.errors import KernError
+
+SOURCES: Final = Path(__file__).parent / "host"
+ABI_HEADERS: Final = Path(kern.device.host.__file__).parent
+
+_MARCH: Final = {
+    "x86-64-v2": "x86-64-v2",
+    "x86-64-v3": "x86-64-v3",
+    "x86-64-v4": "x86-64-v4",
+    "aarch64": "armv8.2-a",
+}
+_JOBS: Final = 2
+_SHOWN_LINES: Final = 12
+
+
+class CompilerMissing(KernError):
+    """There is no C compiler."""
+
+    code = "compiler-missing"
+    exit_code = 2
+
+
+class CompilationFailed(KernError):
+    """The C compiler refused a kernel's source."""
+
+    code = "compilation-failed"
+
+
+class UnknownHostTarget(KernError):
+    """The host kernels are not written for this target."""
+
+    code = "unknown-host-target"
+    exit_code = 2
+
+
+def compile_host_modules(target: str) -> Mapping[str, bytes]:
+    """Compile every kernel source for `target` (`x86-64-v3`, `aarch64`, …): shared objects by file name.
+
+    The same compiler gives the same bytes each time. The compiler is `cc`, or what CC names.
+    Raises UnknownHostTarget, CompilerMissing, CompilationFailed.
+    """
+    if target not in _MARCH:
+        raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
+    compiler = _compiler()
+    with tempfile.TemporaryDirectory(prefix="kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
+        jobs = {
+            source: pool.submit(_compile, compiler, target, source, Path(folder))
+            for source in sorted(SOURCES.glob("*.c"))
+        }
+        return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
+
+
+def _compiler() -> list[str]:
+    command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    if shutil.which(command[0]) is None:
+        raise CompilerMissing(
+            f"no C compiler: `{command[0]}` is not on the PATH",
+            "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC",
+        )
+    return command
+
+
+def _compile(compiler: list[str], target: str, source: Path, folder: Path) -> bytes:
+    output = folder / f"{source.stem}.so"
+    command = [
+        *compiler,
+        *("-std=gnu11", "-O3", f"-march={_MARCH[target]}", "-ffp-contract=fast", "-fopenmp"),
+        *("-shared", "-fPIC", "-fvisibility=hidden", "-s", "-Wl,--build-id=none"),
+        *(f"-ffile-prefix-map={SOURCES}=.", f"-I{ABI_HEADERS}", f'-DKERN_TARGET="{target}"'),
+        *(str(source), "-o", str(output), "-lm"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES])
+        raise CompilationFailed(
+            f"`{compiler[0]}` could not compile {source.name} for {target}:\n{said}",
+            "it needs a C compiler for that target with OpenMP (gcc 9 or later)",
+        )
+    return output.read_bytes()

@@ -1,0 +1,201 @@
+/* Causal attention over the paged pool, query heads sharing key heads in groups, softmax computed online
+ * (Dao et al., FlashAttention): prefill in blocks of queries and keys, decode one query a sequence. */
+#include "pages.h"
+#include "tile.h"
+
+enum {
+    MAX_DIM = 256,
+    KEYS = 64,               /* a block of keys; whole pages */
+    QUERIES = 96 / TILE_ROWS * TILE_ROWS,
+    Q_STRIDE = MAX_DIM + 16, /* the padding spreads the rows over the cache's sets */
+    S_STRIDE = KEYS + 16,
+};
+
+typedef struct {
+    bf16 *out;
+    const bf16 *q, *pool;
+    const int32_t *block_table, *seq_lens, *cu_seqlens_q; /* the last is NULL when each sequence has one query */
+    int64_t seqs, pages, q_heads, row_stride;
+    pool_shape shape;
+    float scale;
+} attention;
+
+static attention prefill_of(void *const *params) {
+    return (attention){
+        KERN_ARG(bf16 *, 0), KERN_ARG(const bf16 *, 1), KERN_ARG(const bf16 *, 2),
+        KERN_ARG(const int32_t *, 3), KERN_ARG(const int32_t *, 4), KERN_ARG(const int32_t *, 5),
+        KERN_ARG(int32_t, 6), KERN_ARG(int32_t, 7), KERN_ARG(int32_t, 8), KERN_ARG(int32_t, 11),
+        {KERN_ARG(int32_t, 9), KERN_ARG(int32_t, 10), KERN_ARG(int64_t, 12)},
+        KERN_ARG(float, 13)};
+}
+
+static attention decode_of(void *const *params) {
+    return (attention){
+        KERN_ARG(bf16 *, 0), KERN_ARG(const bf16 *, 1), KERN_ARG(const bf16 *, 2),
+        KERN_ARG(const int32_t *, 3), KERN_ARG(const int32_t *, 4), NULL,
+        KERN_ARG(int32_t, 5), KERN_ARG(int32_t, 6), KERN_ARG(int32_t, 7), KERN_ARG(int32_t, 10),
+        {KERN_ARG(int32_t, 8), KERN_ARG(int32_t, 9), KERN_ARG(int64_t, 11)},
+        KERN_ARG(float, 12)};
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The keys of page `index` of a sequence, for one head: [PAGE, dim]. */
+static const bf16 *page_keys(const attention *t, int64_t seq, int64_t index, int64_t head) {
+    return t->pool + key_at(&t->shape, t->block_table[seq * t->pages + index], head, 0);
+}
+
+/* Turn `count` scores into weights e^(score - *top), rescaling: returns the factor for what was summed before. */
+static float soften(float *scores, int64_t count, float *top, float *total) {
+    float highest = *top;
+    for (int64_t j = 0; j < count; j++) highest = scores[j] > highest ? scores[j] : highest;
+    float factor = fast_exp(*top - highest), sum = 0.0f;
+    for (int64_t j = 0; j < count; j++) scores[j] = fast_exp(scores[j] - highest);
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < count; j++) sum += scores[j];
+    *total = *total * factor + sum;
+    *top = highest;
+    return factor;
+}
+
+typedef struct {
+    _Alignas(64) float q[QUERIES * Q_STRIDE], out[QUERIES * Q_STRIDE], scores[QUERIES * S_STRIDE];
+    float keys[MAX_DIM * KEYS], values[KEYS * MAX_DIM]; /* keys [dim, KEYS], values [KEYS, MAX_DIM] */
+    float top[QUERIES], total[QUERIES];
+} block_memory;
+
+static int64_t padded(int64_t dim) { return (dim + TILE_COLS - 1) / TILE_COLS * TILE_COLS; }
+
+static void load_keys_and_values(const attention *t, block_memory *b, int64_t seq, int64_t head, int64_t first,
+                                 int64_t count) {
+    int64_t dim = t->shape.dim;
+    for (int64_t j = 0; j < KEYS; j += LANES) {
+        int64_t rows = count - j < 0 ? 0 : count - j;
+        const bf16 *keys = rows ? page_keys(t, seq, (first + j) / PAGE, head) + (first + j) % PAGE * dim : t->pool;
+        pack_transposed(b->keys + j, KEYS, keys, dim, rows, dim);
+    }
+    for (int64_t j = 0; j < count; j++) {
+        const bf16 *key = page_keys(t, seq, (first + j) / PAGE, head) + (first + j) % PAGE * dim;
+        unpack_row(b->values + j * MAX_DIM, key + value_offset(&t->shape), dim, padded(dim));
+    }
+}
+
+/* Queries r0...rows-1, the first at `position`, against the `count` keys from `first` on that are loaded. */
+static void attend_block(const attention *t, block_memory *b, int64_t rows, int64_t position, int64_t first,
+                         int64_t count) {
+    int64_t r0 = first > position ? first - position : 0, live = rows - r0, cols = padded(t->shape.dim);
+    float *scores = b->scores + r0 * S_STRIDE, *out = b->out + r0 * Q_STRIDE;
+    for (int64_t j = 0; j < count; j += TILE_COLS)
+        tile_product(live, scores + j, S_STRIDE, b->q + r0 * Q_STRIDE, Q_STRIDE, b->keys + j, KEYS, t->shape.dim, 0);
+    for (int64_t r = r0; r < rows; r++) {
+        int64_t seen = least(count, position + r - first + 1);
+        float *row = b->scores + r * S_STRIDE, *sum = b->out + r * Q_STRIDE;
+        float factor = soften(row, seen, b->top + r, b->total + r);
+        for (int64_t j = seen; j < count; j++) row[j] = 0.0f;
+        for (int64_t d = 0; d < cols; d++) sum[d] *= factor;
+    }
+    for (int64_t d = 0; d < cols; d += TILE_COLS)
+        tile_product(live, out + d, Q_STRIDE, scores, S_STRIDE, b->values + d, MAX_DIM, count, 1);
+}
+
+static void store_out(bf16 *to, const float *sum, float total, int64_t dim) {
+    float scale = total > 0.0f || total != total ? 1.0f / total : 0.0f; /* no keys: zeros */
+    for (int64_t d = 0; d < dim; d++) to[d] = to_bf16(sum[d] * scale);
+}
+
+/* `rows` queries of one sequence and head, the first being query `token` of the call and standing at `position`. */
+static void prefill_block(const attention *t, int64_t seq, int64_t head, int64_t token, int64_t rows,
+                          int64_t position) {
+    block_memory b;
+    int64_t dim = t->shape.dim, kv_head = head / (t->q_heads / t->shape.kv_heads);
+    int64_t keys = least(position + rows, t->pages * PAGE);
+    for (int64_t r = 0; r < rows; r++) {
+        const bf16 *q = t->q + (token + r) * t->row_stride + head * dim;
+        for (int64_t d = 0; d < dim; d++) b.q[r * Q_STRIDE + d] = from_bf16(q[d]) * t->scale;
+        memset(b.out + r * Q_STRIDE, 0, (size_t)padded(dim) * sizeof(float));
+        b.top[r] = -INFINITY;
+        b.total[r] = 0.0f;
+    }
+    for (int64_t first = 0; first < keys; first += KEYS) {
+        int64_t count = least(KEYS, keys - first);
+        load_keys_and_values(t, &b, seq, kv_head, first, count);
+        attend_block(t, &b, rows, position, first, count);
+    }
+    for (int64_t r = 0; r < rows; r++)
+        store_out(t->out + ((token + r) * t->q_heads + head) * dim, b.out + r * Q_STRIDE, b.total[r], dim);
+}
+
+static void prefill_sequence(const kern_launch *launch, const attention *t, int64_t seq) {
+    int64_t begin = t->cu_seqlens_q[seq], tokens = t->cu_seqlens_q[seq + 1] - begin;
+    int64_t start = t->seq_lens[seq] - tokens, blocks = (tokens + QUERIES - 1) / QUERIES;
+    /* Later blocks see more keys: the longest first, to whichever thread is free. */
+#pragma omp parallel for schedule(dynamic, 1) num_threads(launch->threads)
+    for (int64_t i = 0; i < blocks * t->q_heads; i++) {
+        int64_t block = blocks - 1 - i / t->q_heads, first = block * QUERIES;
+        prefill_block(t, seq, i % t->q_heads, begin + first, least(QUERIES, tokens - first), start + first);
+    }
+}
+
+KERN_KERNEL(attention_prefill, "ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32,i32,i32,i64,f32") {
+    attention t = prefill_of(params);
+    for (int64_t seq = 0; seq < t.seqs; seq++) prefill_sequence(launch, &t, seq);
+}
+
+/* scores[j] = q . keys[j] for `count` rows of one page; q is split into even and odd elements, zero-padded. */
+static void score_page(float *scores, const float *even, const float *odd, const bf16 *keys, int64_t count,
+                       int64_t dim) {
+    for (int64_t j = 0; j < count; j++) {
+        vec sum = {0};
+        int64_t d = 0;
+        for (; d + TILE_COLS <= dim; d += TILE_COLS) {
+            vec_u32 pairs = load_pairs(keys + j * dim + d);
+            sum += even_of(pairs) * load(even + d / 2);
+            sum += odd_of(pairs) * load(odd + d / 2);
+        }
+        if (d < dim) {
+            vec_u32 pairs = load_pairs_part(keys + j * dim + d, dim - d);
+            sum += even_of(pairs) * load(even + d / 2);
+            sum += odd_of(pairs) * load(odd + d / 2);
+        }
+        scores[j] = sum_of(sum);
+    }
+}
+
+static void add_values(float *sum, const float *weights, const bf16 *values, int64_t count, int64_t dim) {
+    for (int64_t j = 0; j < count; j++)
+        for (int64_t d = 0; d < dim; d++) sum[d] += weights[j] * from_bf16(values[j * dim + d]);
+}
+
+static void decode_head(const attention *t, int64_t seq, int64_t head) {
+    _Alignas(64) float even[MAX_DIM] = {0}, odd[MAX_DIM] = {0}, sum[MAX_DIM] = {0}, scores[KEYS];
+    int64_t dim = t->shape.dim, kv_head = head / (t->q_heads / t->shape.kv_heads);
+    int64_t keys = least(t->seq_lens[seq], t->pages * PAGE);
+    const bf16 *q = t->q + seq * t->row_stride + head * dim;
+    float top = -INFINITY, total = 0.0f;
+    for (int64_t d = 0; d < dim; d++) (d % 2 ? odd : even)[d / 2] = from_bf16(q[d]) * t->scale;
+    for (int64_t first = 0; first < keys; first += KEYS) {
+        int64_t count = least(KEYS, keys - first);
+        for (int64_t j = 0; j < count; j += PAGE)
+            score_page(scores + j, even, odd, page_keys(t, seq, (first + j) / PAGE, kv_head), least(PAGE, count - j), dim);
+        float factor = soften(scores, count, &top, &total);
+        for (int64_t d = 0; d < dim; d++) sum[d] *= factor;
+        for (int64_t j = 0; j < count; j += PAGE) {
+            const bf16 *page = page_keys(t, seq, (first + j) / PAGE, kv_head);
+            add_values(sum, scores + j, page + value_offset(&t->shape), least(PAGE, count - j), dim);
+        }
+    }
+    store_out(t->out + (seq * t->q_heads + head) * dim, sum, total, dim);
+}
+
+static void decode_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+    attention t = decode_of(params);
+    (void)launch;
+    for (int64_t row = begin; row < end; row++) decode_head(&t, row / t.q_heads, row % t.q_heads);
+}
+
+KERN_KERNEL(attention_decode, "ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32,i32,i32,i64,f32") {
+    attention t = decode_of(params);
+    int64_t keys = 0;
+    for (int64_t seq = 0; seq < t.seqs; seq++) keys += least(t.seq_lens[seq], t.pages * PAGE);
+    for_rows(launch, params, t.seqs * t.q_heads, 1, keys * t.q_heads * t.shape.dim, decode_rows);
+}

@@ -1,0 +1,138 @@
+/* C[m, n] = A[m, k] * W[n, k]^T over bf16 with f32 sums: one row streams the weights, more rows go through packed blocks. */
+#include "tile.h"
+
+enum {
+    STREAM_ROWS = 4,     /* rows of W read at once */
+    PREFETCH = 4096,     /* bytes ahead in each of them */
+    BLOCK_ROWS = 512,    /* of A */
+    BLOCK_COLS = 128,    /* rows of W */
+    BLOCK_DEPTH = 256,   /* elements of k: a panel of W then fits the first cache */
+    A_STRIDE = BLOCK_DEPTH + 16, /* the padding spreads the rows over the cache's sets */
+    C_STRIDE = BLOCK_COLS + 16,
+};
+
+typedef struct {
+    void *c;
+    const bf16 *a, *w;
+    int64_t m, n, k;
+    int wide; /* C is f32 */
+} product;
+
+static product product_of(void *const *params, int wide) {
+    return (product){KERN_ARG(void *, 0),  KERN_ARG(const bf16 *, 1), KERN_ARG(const bf16 *, 2),
+                     KERN_ARG(int32_t, 3), KERN_ARG(int32_t, 4),      KERN_ARG(int32_t, 5),
+                     wide};
+}
+
+/* out[r] = the dot product of x with row r of w. */
+ALWAYS_INLINE void dot_rows(const int rows, float *out, const bf16 *w, const bf16 *x, int64_t k) {
+    vec even[STREAM_ROWS] = {0}, odd[STREAM_ROWS] = {0};
+    int64_t i = 0;
+    for (; i + TILE_COLS <= k; i += TILE_COLS) {
+        vec_u32 x_pairs = load_pairs(x + i);
+        vec x_even = even_of(x_pairs), x_odd = odd_of(x_pairs);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const bf16 *at = w + r * k + i;
+            __builtin_prefetch((const char *)at + PREFETCH);
+            vec_u32 pairs = load_pairs(at);
+            even[r] += even_of(pairs) * x_even;
+            odd[r] += odd_of(pairs) * x_odd;
+        }
+    }
+    if (i < k) {
+        vec_u32 x_pairs = load_pairs_part(x + i, k - i);
+        for (int r = 0; r < rows; r++) {
+            vec_u32 pairs = load_pairs_part(w + r * k + i, k - i);
+            even[r] += even_of(pairs) * even_of(x_pairs);
+            odd[r] += odd_of(pairs) * odd_of(x_pairs);
+        }
+    }
+    for (int r = 0; r < rows; r++) out[r] = sum_of(even[r] + odd[r]);
+}
+
+static void put(const product *p, int64_t at, float value) {
+    if (p->wide)
+        ((float *)p->c)[at] = value;
+    else
+        ((bf16 *)p->c)[at] = to_bf16(value);
+}
+
+static void stream_rows(const product *p, int64_t begin, int64_t end) {
+    float out[STREAM_ROWS];
+    int64_t n = begin;
+    for (; n + STREAM_ROWS <= end; n += STREAM_ROWS) {
+        dot_rows(STREAM_ROWS, out, p->w + n * p->k, p->a, p->k);
+        for (int r = 0; r < STREAM_ROWS; r++) put(p, n + r, out[r]);
+    }
+    for (; n < end; n++) {
+        dot_rows(1, out, p->w + n * p->k, p->a, p->k);
+        put(p, n, out[0]);
+    }
+}
+
+static void store_block(const product *p, const float *c, int64_t m0, int64_t rows, int64_t n0, int64_t cols) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *from = c + r * C_STRIDE;
+        int64_t at = (m0 + r) * p->n + n0, i = 0;
+        if (p->wide) {
+            memcpy((float *)p->c + at, from, (size_t)cols * sizeof(float));
+            continue;
+        }
+        for (; i + LANES <= cols; i += LANES) store_bf16((bf16 *)p->c + at + i, load(from + i));
+        for (; i < cols; i++) ((bf16 *)p->c)[at + i] = to_bf16(from[i]);
+    }
+}
+
+/* One block of C, whole depth. */
+static void multiply_block(const product *p, int64_t m0, int64_t rows, int64_t n0, int64_t cols) {
+    _Alignas(64) float a[BLOCK_ROWS * A_STRIDE], w[BLOCK_DEPTH * TILE_COLS], c[BLOCK_ROWS * C_STRIDE];
+    for (int64_t k0 = 0; k0 < p->k; k0 += BLOCK_DEPTH) {
+        int64_t depth = p->k - k0 < BLOCK_DEPTH ? p->k - k0 : BLOCK_DEPTH;
+        for (int64_t r = 0; r < rows; r++)
+            unpack_row(a + r * A_STRIDE, p->a + (m0 + r) * p->k + k0, depth, depth);
+        for (int64_t col = 0; col < cols; col += TILE_COLS) {
+            const bf16 *from = p->w + (n0 + col) * p->k + k0;
+            pack_transposed(w, TILE_COLS, from, p->k, cols - col, depth);
+            pack_transposed(w + LANES, TILE_COLS, from + LANES * p->k, p->k, cols - col - LANES, depth);
+            tile_product(rows, c + col, C_STRIDE, a, A_STRIDE, w, TILE_COLS, depth, k0 > 0);
+        }
+    }
+    store_block(p, c, m0, rows, n0, cols);
+}
+
+static void multiply_columns(const product *p, int64_t begin, int64_t end) {
+    for (int64_t m0 = 0; m0 < p->m; m0 += BLOCK_ROWS) {
+        int64_t rows = p->m - m0 < BLOCK_ROWS ? p->m - m0 : BLOCK_ROWS;
+        for (int64_t n0 = begin; n0 < end; n0 += BLOCK_COLS)
+            multiply_block(p, m0, rows, n0, end - n0 < BLOCK_COLS ? end - n0 : BLOCK_COLS);
+    }
+}
+
+static void multiply(const product *p, int64_t begin, int64_t end) {
+    if (p->m == 1)
+        stream_rows(p, begin, end);
+    else
+        multiply_columns(p, begin, end);
+}
+
+static void matmul_columns(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+    product p = product_of(params, 0);
+    (void)launch;
+    multiply(&p, begin, end);
+}
+
+static void matmul_f32_columns(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+    product p = product_of(params, 1);
+    (void)launch;
+    multiply(&p, begin, end);
+}
+
+static void launch_product(const kern_launch *launch, void *const *params, rows_body body) {
+    product p = product_of(params, 0);
+    for_rows(launch, params, p.n, p.m == 1 ? STREAM_ROWS : TILE_COLS, p.m * p.n * p.k, body);
+}
+
+KERN_KERNEL(matmul, "ptr,ptr,ptr,i32,i32,i32") { launch_product(launch, params, matmul_columns); }
+
+KERN_KERNEL(matmul_f32, "ptr,ptr,ptr,i32,i32,i32") { launch_product(launch, params, matmul_f32_columns); }

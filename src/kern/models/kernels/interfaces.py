@@ -1,0 +1,76 @@
+"""The transformer kernels' interfaces: what each entry takes, the same whatever implements it.
+
+The residual stream is f32; everything else is stored in bf16, summed in f32; logits are f32. Sizes are in elements.
+H is the hidden size, D a head's, F the feed-forward's, V the vocabulary's, R the token ring's. Every entry's first
+dimension is `tokens` or `seqs`. A page of the pool holds PAGE slots; page p starts at element p · page_stride, and
+one layer of it is [key or value: 2][kv_heads][PAGE][D]; the state's offset picks the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kern.manifest.params import Param
+
+PAGE: Final = 16
+"""Slots of a page of the pool."""
+
+MAX_HEAD_DIM: Final = 256
+"""The largest D that attention takes."""
+
+_ATTENTION_HEADS = "i32 i32 i32 i32 i32 i32 i64 f32"  # seqs pages q_heads kv_heads D row_stride page_stride scale
+_PRODUCT = "in:bf16 in:bf16 i32 i32 i32"
+
+_TEXT: Final[dict[str, str]] = {
+    # x [tokens, H] = table [V, H] at ids; H
+    "embedding": "out:f32 in:i64 in:bf16 i32",
+    # y [tokens, H] = x · rsqrt(mean(x²) + eps) · weight [H]; H, eps
+    "rms_norm": "out:bf16 in:f32 in:bf16 i32 f32",
+    # y, x, delta [tokens, H], weight, H, eps: x += delta, then y as above
+    "add_rms_norm": "out:bf16 inout:f32 in:bf16 in:bf16 i32 f32",
+    # heads of D contiguous elements in rows of row_stride, weight [D], D, row_stride, eps: each normed in place
+    "q_head_norm": "inout:bf16 in:bf16 i32 i32 f32",
+    "k_head_norm": "inout:bf16 in:bf16 i32 i32 f32",
+    # qkv rows, positions, cos_sin [max_positions, D] (cosines of D/2 angles, then sines), D, row_stride:
+    # halves of the first q_heads + kv_heads heads rotated in place
+    "rope": "inout:bf16 in:i64 in:f32 i32 i32",
+    # k and v (views), pool, slots, kv_heads, D, row_stride, page_stride; slot -1: nothing is written
+    "cache_write": "in:bf16 in:bf16 inout:ptr in:i64 i32 i32 i32 i64",
+    # o [tokens, q_heads · D], q (view), pool, block_table [seqs, pages], seq_lens [seqs], cu_seqlens_q [seqs + 1], …:
+    # causal; the last token of sequence s sees seq_lens[s] keys; the table is never read past `pages`
+    "attention_prefill": "out:bf16 in:bf16 in:ptr in:i32 in:i32 in:i32 " + _ATTENTION_HEADS,
+    # the same with one token a sequence
+    "attention_decode": "out:bf16 in:bf16 in:ptr in:i32 in:i32 " + _ATTENTION_HEADS,
+    # y [tokens, F] = silu(gate) · up of gate_up [tokens, 2F]; F
+    "silu_mul": "out:bf16 in:bf16 i32",
+    # C [m, n] = A [m, k] · W [n, k]ᵀ; m, n, k: the interface of extern:cublaslt_bf16_tn and …_tn_f32
+    "matmul": "out:bf16 " + _PRODUCT,
+    "matmul_f32": "out:f32 " + _PRODUCT,
+    # next [seqs] of logits [seqs, V], V: ties to the lowest index, a NaN wins only over other NaNs
+    "argmax": "out:i64 in:f32 i32",
+    # nll [tokens] of targets under logits [tokens, V]; V
+    "token_nll": "out:f32 in:f32 in:i64 i32",
+    # step_token, step_position, step_slot, step_length [seqs], token_ring [seqs, R]; token_ids, positions,
+    # slot_mapping, seq_lens; seqs, R: the inputs become the step to run, the tokens enter the ring
+    "begin": "out:i64 out:i64 out:i64 out:i32 inout:i64 in:i64 in:i64 in:i64 in:i32 i32 i32",
+    # the same five; next_token, block_table [seqs, pages]; seqs, pages, R: on to the next token; past the last
+    # page the slot is -1
+    "advance": "inout:i64 inout:i64 inout:i64 inout:i32 inout:i64 in:i64 in:i32 i32 i32 i32",
+}
+
+
+def params(text: str) -> tuple[Param, ...]:
+    """Parameters from their short form: `out:bf16 in:ptr i32`."""
+    return tuple(_param(word) for word in text.split())
+
+
+def _param(word: str) -> Param:
+    direction, _, kind = word.rpartition(":")
+    if not direction:
+        return Param.parse(kind)
+    return Param.parse(f"{direction} {kind}" if kind == "ptr" else f"{direction} buffer<{kind}>")
+
+
+INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {name: params(text) for name, text in _TEXT.items()}
+"""The interface of each entry."""
