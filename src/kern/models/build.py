@@ -1,0 +1,208 @@
+"""Building an artifact folder: a provider's generator run, its output written as a whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final, cast
+
+from kern.device.host.target import host_target
+from kern.manifest.errors import KernError
+from kern.manifest.types import Manifest
+from kern.manifest.writing import write
+from kern.models.checkpoint import Checkpoint, CheckpointError
+from kern.models.config import FAMILIES, Family, UnsupportedModel, preset
+from kern.models.fetch import SMOLLM2, fetch
+from kern.models.gguf_checkpoint import GgufCheckpoint
+from kern.models.hf_checkpoint import HuggingFaceCheckpoint
+from kern.models.kernels.compile_host import compile_host_modules
+from kern.models.kernels.library import host_kernels
+from kern.models.random_checkpoint import RandomCheckpoint
+from kern.models.text_files import write_text_files
+from kern.models.transformer import Limits, build_manifest
+from kern.models.weights import WEIGHTS_FILE, write_weights
+
+KNOWN_MODELS: Final = ("smollm2",)
+_MANIFEST: Final = "manifest.json"
+_KERNELS: Final = "kernels"
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done (`fetch`, `weights`), the bytes done and their total."""
+
+
+class BuildError(KernError):
+    """A build that is asked for wrongly."""
+
+    code: ClassVar[str] = "build"
+    exit_code: ClassVar[int] = 2
+
+
+class OutputError(KernError):
+    """The output folder cannot be written."""
+
+    code: ClassVar[str] = "output"
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What was written: the folder, the manifest in it, and the bytes of its weights (0 for none)."""
+
+    path: Path
+    manifest: Manifest
+    weight_bytes: int
+
+
+def build(
+    name: str,
+    output: str | Path,
+    *,
+    checkpoint: str | Path | None = None,
+    random: bool = False,
+    seed: int = 0,
+    config: str | None = None,
+    target: str = "auto",
+    force: bool = False,
+    weights: bool = True,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Write the artifact folder `output` for `name`: a family (`llama`, `qwen3`) or a known model (`smollm2`).
+
+    A family takes its parameters from `checkpoint` (a Hugging Face folder or a GGUF file), or from a generator
+    seeded with `seed` for `random`, at the sizes of the preset `config`. `target` is `host` or `auto`. With
+    `force` an artifact folder that is there is replaced; until the new one is whole it stays as it is.
+    `weights=False` leaves the weights file out.
+
+    Raises BuildError, OutputError, UnsupportedModel, CheckpointError, FetchError, CompilerMissing.
+    """
+    tell: Progress = progress or (lambda stage, done, total: None)
+    output = Path(output)
+    _check_target(target)
+    _check_output(output, force)
+    source = _checkpoint(name, checkpoint, random, seed, config, tell)
+    modules = compile_host_modules(host_target())
+    hashes = {file: hashlib.sha256(image).hexdigest() for file, image in modules.items()}
+    sizes = source.config
+    kernels = host_kernels(hashes, q_heads=sizes.heads, kv_heads=sizes.kv_heads)
+    manifest = build_manifest(sizes, kernels, model=_label(name, config), limits=limits)
+    with _replacing(output, force) as folder:
+        (folder / _MANIFEST).write_text(write(manifest))
+        _write_modules(folder / _KERNELS, manifest, modules)
+        write_text_files(folder, sizes, source.text)
+        if weights:
+            write_weights(folder / WEIGHTS_FILE, source, lambda done, total: tell("weights", done, total))
+    size = (output / WEIGHTS_FILE).stat().st_size if weights else 0
+    return Built(output, manifest, size)
+
+
+def _label(name: str, config: str | None) -> str:
+    return name if config is None or config == name else f"{name} {config}"
+
+
+def _check_target(target: str) -> None:
+    if target not in ("auto", "host"):
+        raise BuildError(
+            f"no kernels can be built for the target {target!r}", "this installation builds for: host, auto"
+        )
+
+
+def _checkpoint(
+    name: str, path: str | Path | None, random: bool, seed: int, config: str | None, tell: Progress
+) -> Checkpoint:
+    if name in KNOWN_MODELS:
+        if random or config is not None:
+            raise BuildError(f"{name} comes with its own weights", f"leave the rest out: kern build {name} -o DIR")
+        return GgufCheckpoint(
+            Path(path) if path is not None else fetch(SMOLLM2, lambda done, total: tell("fetch", done, total))
+        )
+    if name not in FAMILIES:
+        known = ", ".join((*FAMILIES, *KNOWN_MODELS))
+        raise BuildError(f"nothing is known of a model called {name!r}", f"known: {known}")
+    family = cast(Family, name)
+    if random == (path is not None):
+        raise BuildError(f"{name} needs weights", "give either a checkpoint or --random with --config")
+    if path is None:
+        if config is None:
+            raise BuildError("random weights need a config", "give --config with a known shape, such as tiny")
+        return RandomCheckpoint(preset(family, config), seed)
+    if config is not None:
+        raise BuildError("a checkpoint has a config of its own", "leave --config out")
+    return _expect(family, _open(Path(path)))
+
+
+def _open(path: Path) -> Checkpoint:
+    if path.is_dir():
+        return HuggingFaceCheckpoint(path)
+    if path.suffix == ".gguf":
+        return GgufCheckpoint(path)
+    raise CheckpointError(
+        f"{path} is no checkpoint", "give a Hugging Face folder (config.json, safetensors) or a .gguf file"
+    )
+
+
+def _expect(family: Family, checkpoint: Checkpoint) -> Checkpoint:
+    if checkpoint.config.family != family:
+        raise UnsupportedModel(f"the checkpoint is of family {checkpoint.config.family}, not {family}")
+    return checkpoint
+
+
+def _write_modules(folder: Path, manifest: Manifest, modules: Mapping[str, bytes]) -> None:
+    """Write the modules that some step of the manifest is in."""
+    folder.mkdir()
+    steps = (step for kernel in manifest.kernels.values() for step in kernel.impl.steps)
+    for name in sorted({step.cubin for step in steps if step.cubin is not None}):
+        (folder / name).write_bytes(modules[name])
+
+
+def _check_output(output: Path, force: bool) -> None:
+    """Refuse what must not be replaced: anything without force, and with it what is no artifact folder."""
+    if not os.path.lexists(output):
+        return
+    if not force:
+        raise OutputError(f"{output} exists", "give --force to replace it, or another folder")
+    is_artifact = output.is_dir() and not output.is_symlink() and (output / _MANIFEST).is_file()
+    if not is_artifact and not (output.is_dir() and not any(output.iterdir())):
+        raise OutputError(f"{output} is no artifact folder, so it is not replaced", "give another folder")
+
+
+@contextmanager
+def _replacing(output: Path, force: bool) -> Iterator[Path]:
+    """A new folder beside `output` that takes its place if the body succeeds, and goes if it fails."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as work:
+            folder = Path(work) / "new"
+            folder.mkdir()
+            yield folder
+            _check_output(output, force)
+            _swap(folder, output, Path(work) / "old")
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {output}: {error.strerror or error}",
+            f"free disk space if it is short ({shutil.disk_usage(_standing(output)).free:,} bytes are free)",
+        ) from error
+
+
+def _swap(new: Path, output: Path, old: Path) -> None:
+    """Put `new` in the place of `output`; what stood there goes to `old`, or back if that fails."""
+    if not output.exists():
+        os.rename(new, output)
+        return
+    os.rename(output, old)
+    try:
+        os.rename(new, output)
+    except OSError:
+        os.rename(old, output)
+        raise
+
+
+def _standing(path: Path) -> Path:
+    """The nearest folder above `path` that exists."""
+    return next(parent for parent in path.absolute().parents if parent.exists())

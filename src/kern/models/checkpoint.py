@@ -1,0 +1,49 @@
+"""What a generator needs of a checkpoint, whatever file it comes from: a config, tensors, the text side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from numpy.typing import NDArray
+
+from kern.manifest.errors import KernError
+from kern.models.config import TransformerConfig
+
+
+class CheckpointError(KernError):
+    """A checkpoint that cannot be read, or lacks something."""
+
+    code: ClassVar[str] = "checkpoint"
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """The text side of a checkpoint: `tokenizer_json` is in the format of the tokenizers library.
+
+    Without a tokenizer there is no text, and prompts are ids.
+    """
+
+    tokenizer_json: bytes | None = None
+    stop_ids: tuple[int, ...] = ()
+    bos: int | None = None
+    chat_template: str | None = None
+
+
+class Checkpoint(Protocol):
+    """A model's parameters under their Hugging Face names (`model.layers.0.self_attn.q_proj.weight`)."""
+
+    @property
+    def config(self) -> TransformerConfig:
+        """The model's sizes."""
+
+    @property
+    def text(self) -> TextSource:
+        """Tokenizer, stop ids and chat template."""
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """A tensor in bf16, f16 or f32, matrices as [outputs, inputs].
+
+        Raises CheckpointError where there is none of that name.
+        """

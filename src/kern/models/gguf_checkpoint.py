@@ -1,0 +1,111 @@
+"""Checkpoints in GGUF: tensors dequantised, rows of q and k put back into Hugging Face's order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kern.models.checkpoint import CheckpointError, TextSource
+from kern.models.config import TransformerConfig, from_gguf
+from kern.models.tokenizer import tokenizer_from_gguf
+
+_NAMES: Final[Mapping[str, str]] = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+_LAYER_NAMES: Final[Mapping[str, str]] = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight\Z")
+
+
+def unpaired(rows: NDArray[Any], heads: int) -> NDArray[Any]:
+    """Rows of a q or k projection in half-split order, from GGUF's pairwise order.
+
+    GGUF stores elements i and i + D/2 of a head next to each other, for a rotation of neighbours
+    (llama.cpp, convert_hf_to_gguf.py, `LlamaModel.permute`); this is the inverse. Shape [heads · D, inputs].
+    """
+    outputs, inputs = rows.shape
+    pairs = rows.reshape(heads, outputs // heads // 2, 2, inputs)
+    return pairs.swapaxes(1, 2).reshape(outputs, inputs)
+
+
+class GgufCheckpoint:
+    """A llama model in one GGUF file."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file's header. Raises CheckpointError and UnsupportedModel."""
+        self._path = path
+        reader = _open(path)
+        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        self._metadata: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
+        # Llama 3.1's rope scaling comes as a tensor of factors, not as metadata.
+        if "rope_freqs.weight" in self._tensors:
+            raise CheckpointError(f"{path} scales its rope by factors of its own", "only unscaled rope is built")
+
+    @cached_property
+    def config(self) -> TransformerConfig:
+        """The model's sizes."""
+        return from_gguf(self._metadata, tied_embeddings="output.weight" not in self._tensors)
+
+    @cached_property
+    def text(self) -> TextSource:
+        """Tokenizer, stop ids and chat template from `tokenizer.*`."""
+        adds_bos = self._metadata.get("tokenizer.ggml.add_bos_token", False)
+        return TextSource(
+            tokenizer_json=tokenizer_from_gguf(self._metadata),
+            stop_ids=(self._metadata["tokenizer.ggml.eos_token_id"],),
+            bos=self._metadata["tokenizer.ggml.bos_token_id"] if adds_bos else None,
+            chat_template=self._metadata.get("tokenizer.chat_template"),
+        )
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """A tensor in f32. Raises CheckpointError where the file has none of that name."""
+        from gguf.quants import dequantize
+
+        stored = self._tensors.get(_gguf_name(name))
+        if stored is None:
+            raise CheckpointError(f"{self._path} has no tensor for {name}")
+        values: NDArray[Any] = dequantize(stored.data, stored.tensor_type).astype(np.float32, copy=False)
+        if name.endswith("q_proj.weight"):
+            return unpaired(values, self.config.heads)
+        if name.endswith("k_proj.weight"):
+            return unpaired(values, self.config.kv_heads)
+        return values
+
+
+def _gguf_name(name: str) -> str:
+    layer = _LAYER.match(name)
+    if layer is None:
+        return _NAMES.get(name, name)
+    return f"blk.{layer[1]}.{_LAYER_NAMES.get(layer[2], layer[2])}.weight"
+
+
+def _open(path: Path) -> Any:
+    try:
+        from gguf import GGUFReader
+    except ImportError:
+        raise CheckpointError(
+            "reading GGUF needs the package gguf", "install it: pip install 'kern-runtime[gguf]'"
+        ) from None
+    try:
+        return GGUFReader(path)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, IndexError, KeyError) as error:
+        raise CheckpointError(f"{path} is no whole GGUF file: {error}") from error

@@ -1,0 +1,50 @@
+"""tokenizer.json and text.json: what a text caller needs beside the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from kern.models.checkpoint import TextSource
+from kern.models.config import TransformerConfig
+from kern.models.weights import ROPE_TABLE, weights_of
+from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings
+
+_BF16 = 2
+_F32 = 4
+
+
+def decode_bytes(config: TransformerConfig) -> DecodeBytes:
+    """What a decode step of one sequence must read: every matrix and norm once, the context's keys and values.
+
+    Of a table that is only looked up (the rope table, an untied embedding) it is one row.
+    """
+    weights = weights_of(config)
+    looked_up = config.head_dim * _F32
+    matrices = sum(weight.size for name, weight in weights.items() if name not in ("embedding", ROPE_TABLE))
+    if config.tied_embeddings:
+        matrices += weights["embedding"].size
+    else:
+        looked_up += config.hidden * _BF16
+    return DecodeBytes(fixed=matrices + looked_up, per_context_token=config.layers * 2 * config.kv_size * _BF16)
+
+
+def text_settings(config: TransformerConfig, text: TextSource) -> TextSettings:
+    """The contents of text.json."""
+    tokenizer = text.tokenizer_json
+    return TextSettings(
+        vocabulary=config.vocabulary,
+        stop_ids=text.stop_ids,
+        bos=text.bos,
+        chat_template=text.chat_template,
+        tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest() if tokenizer is not None else None,
+        decode_bytes=decode_bytes(config),
+    )
+
+
+def write_text_files(folder: Path, config: TransformerConfig, text: TextSource) -> None:
+    """Write text.json, and tokenizer.json where there is one. Raises OSError."""
+    settings = text_settings(config, text)
+    (folder / TEXT_FILE).write_text(settings.model_dump_json(indent=1) + "\n")
+    if text.tokenizer_json is not None:
+        (folder / TOKENIZER_FILE).write_bytes(text.tokenizer_json)

@@ -1,0 +1,134 @@
+"""The weights of a manifest: which checkpoint tensors each is made of, and writing them to a safetensors file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from kern.models.checkpoint import Checkpoint, CheckpointError
+from kern.models.config import TransformerConfig
+from kern.models.parameters import parameter_shapes
+
+WEIGHTS_FILE: Final = "weights.safetensors"
+ROPE_TABLE: Final = "cos_sin"
+_ALIGNMENT: Final = 256
+_BLOCK: Final = 1 << 22
+"""Elements converted at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A weight buffer: checkpoint tensors stacked along the first axis, or computed where it names none."""
+
+    name: str
+    dtype: Literal["bf16", "f32"]
+    shape: tuple[int, ...]
+    sources: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return int(np.prod(self.shape)) * (2 if self.dtype == "bf16" else 4)
+
+
+def weights_of(config: TransformerConfig) -> dict[str, Weight]:
+    """Every weight by name, in the order of the file. With tied embeddings there is no `lm_head`."""
+    shapes = parameter_shapes(config)
+
+    def stacked(name: str, *sources: str) -> Weight:
+        rows, *rest = zip(*(shapes[source] for source in sources), strict=True)
+        return Weight(name, "bf16", (sum(rows), *(extent[0] for extent in rest)), sources)
+
+    weights = [stacked("embedding", "model.embed_tokens.weight")]
+    weights.append(Weight(ROPE_TABLE, "f32", (config.max_positions, config.head_dim)))
+    for layer in range(config.layers):
+        ours, theirs = f"layers.{layer}.", f"model.layers.{layer}."
+        qkv = (f"{theirs}self_attn.{part}_proj.weight" for part in "qkv")
+        weights.append(stacked(f"{ours}input_norm", f"{theirs}input_layernorm.weight"))
+        weights.append(stacked(f"{ours}qkv_proj", *qkv))
+        if config.qk_norm:
+            weights.append(stacked(f"{ours}q_norm", f"{theirs}self_attn.q_norm.weight"))
+            weights.append(stacked(f"{ours}k_norm", f"{theirs}self_attn.k_norm.weight"))
+        gate_up = (f"{theirs}mlp.{part}_proj.weight" for part in ("gate", "up"))
+        weights.append(stacked(f"{ours}o_proj", f"{theirs}self_attn.o_proj.weight"))
+        weights.append(stacked(f"{ours}post_attention_norm", f"{theirs}post_attention_layernorm.weight"))
+        weights.append(stacked(f"{ours}gate_up_proj", *gate_up))
+        weights.append(stacked(f"{ours}down_proj", f"{theirs}mlp.down_proj.weight"))
+    weights.append(stacked("norm", "model.norm.weight"))
+    if not config.tied_embeddings:
+        weights.append(stacked("lm_head", "lm_head.weight"))
+    return {weight.name: weight for weight in weights}
+
+
+def rope_table(config: TransformerConfig) -> NDArray[np.float32]:
+    """f32 [max_positions, head_dim]: the cosines of a position's head_dim / 2 angles, then their sines.
+
+    Angle i of position p is p · theta^(-2i / head_dim) (Su et al. 2021, RoFormer, equation 15).
+    """
+    frequencies = config.rope_theta ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+    angles = np.arange(config.max_positions)[:, None] * frequencies
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def write_weights(path: Path, checkpoint: Checkpoint, progress: Callable[[int, int], None]) -> None:
+    """Write the safetensors file at `path`, tensor by tensor; each starts at a multiple of 256 bytes.
+
+    `progress` is told the bytes written and their total. Raises CheckpointError, OSError.
+    """
+    weights = weights_of(checkpoint.config)
+    total, done = sum(weight.size for weight in weights.values()), 0
+    with path.open("wb") as file:
+        file.write(_header(weights))
+        for weight in weights.values():
+            for block in _blocks(weight, checkpoint):
+                done += _put(file, block)
+                progress(done, total)
+            file.write(bytes(-weight.size % _ALIGNMENT))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _header(weights: dict[str, Weight]) -> bytes:
+    """The safetensors header. Its format allows no holes, so that gaps are tensors called `padding.N`."""
+    entries: dict[str, Any] = {}
+    end = 0
+
+    def entry(name: str, dtype: str, shape: tuple[int, ...], size: int) -> None:
+        nonlocal end
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+
+    for weight in weights.values():
+        entry(weight.name, weight.dtype.upper(), weight.shape, weight.size)
+        gap = -weight.size % _ALIGNMENT
+        if gap:
+            entry(f"padding.{len(entries)}", "U8", (gap,), gap)
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _blocks(weight: Weight, checkpoint: Checkpoint) -> Iterator[NDArray[Any]]:
+    if not weight.sources:
+        yield rope_table(checkpoint.config)
+        return
+    shapes = parameter_shapes(checkpoint.config)
+    for source in weight.sources:
+        tensor = checkpoint.tensor(source)
+        if tensor.shape != shapes[source]:
+            raise CheckpointError(f"{source} has the shape {tensor.shape}, the config says {shapes[source]}")
+        flat = tensor.reshape(-1)
+        for start in range(0, flat.size, _BLOCK):
+            yield flat[start : start + _BLOCK].astype(ml_dtypes.bfloat16, copy=False)
+
+
+def _put(file: BinaryIO, block: NDArray[Any]) -> int:
+    return file.write(np.ascontiguousarray(block).view(np.uint8).data)

@@ -1,0 +1,131 @@
+"""The text contract: the names by which a text caller drives a manifest, and what stands in text.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kern.manifest.errors import KernError
+from kern.manifest.expressions import Add, Expr, Int, Sym, Wire, show
+from kern.manifest.params import DType
+from kern.manifest.types import Buffer, BufferClass, Manifest
+
+PAGE: Final = 16
+"""Tokens in a page of the state."""
+TEXT_FILE: Final = "text.json"
+TOKENIZER_FILE: Final = "tokenizer.json"
+
+TOKENS: Final = Sym(sym="tokens")
+SEQS: Final = Sym(sym="seqs")
+PAGES: Final = Sym(sym="pages")
+
+
+class ContractError(KernError):
+    """A folder that a text caller cannot drive."""
+
+    code: ClassVar[str] = "text-contract"
+    exit_code: ClassVar[int] = 1
+
+
+class DecodeBytes(Wire):
+    """Bytes that one decode step of one sequence must read, as the provider counts them."""
+
+    fixed: Int
+    per_context_token: Int
+
+
+class TextSettings(Wire):
+    """text.json: what only a text caller needs.
+
+    `vocabulary` is the number of token ids. `bos` is put before a prompt given as text; None: nothing is.
+    `tokenizer_sha256` is that of tokenizer.json, None where the folder has none and prompts are ids.
+    """
+
+    vocabulary: Int
+    stop_ids: tuple[Int, ...]
+    bos: Int | None
+    chat_template: str | None
+    tokenizer_sha256: str | None
+    decode_bytes: DecodeBytes
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRequirement:
+    """A buffer that a caller reads or writes. A shape entry None is any constant."""
+
+    name: str
+    class_: BufferClass
+    dtype: DType
+    shape: tuple[Expr | None, ...]
+
+    def describe(self) -> str:
+        """As the contract's table has it: `input token_ids: i64 [tokens]`."""
+        shape = ", ".join("R" if extent is None else show(extent) for extent in self.shape)
+        return f"{self.class_} {self.name}: {self.dtype} [{shape}]"
+
+    def fits(self, buffer: Buffer) -> bool:
+        """Whether `buffer` is what is asked for."""
+        return (
+            (buffer.class_, buffer.dtype) == (self.class_, self.dtype)
+            and len(buffer.shape) == len(self.shape)
+            and all(
+                isinstance(found, int) if asked is None else found == asked
+                for asked, found in zip(self.shape, buffer.shape, strict=True)
+            )
+        )
+
+
+STEP_INPUTS: Final = (
+    BufferRequirement("token_ids", "input", "i64", (TOKENS,)),
+    BufferRequirement("positions", "input", "i64", (TOKENS,)),
+    BufferRequirement("slot_mapping", "input", "i64", (TOKENS,)),
+    BufferRequirement("block_table", "input", "i32", (SEQS, PAGES)),
+    BufferRequirement("seq_lens", "input", "i32", (SEQS,)),
+    BufferRequirement("cu_seqlens_q", "input", "i32", (Add(add=(SEQS, 1)),)),
+)
+NEXT_TOKEN: Final = BufferRequirement("next_token", "output", "i64", (SEQS,))
+CARRIES: Final = (
+    BufferRequirement("step_token", "carry", "i64", (SEQS,)),
+    BufferRequirement("step_position", "carry", "i64", (SEQS,)),
+    BufferRequirement("step_slot", "carry", "i64", (SEQS,)),
+    BufferRequirement("step_length", "carry", "i32", (SEQS,)),
+    BufferRequirement("token_ring", "carry", "i64", (SEQS, None)),
+)
+SCORING: Final = (
+    BufferRequirement("targets", "input", "i64", (TOKENS,)),
+    BufferRequirement("nll", "output", "f32", (TOKENS,)),
+)
+
+
+def check_generation(manifest: Manifest) -> None:
+    """Raises ContractError, listing everything that generation lacks."""
+    buffers = (*STEP_INPUTS, NEXT_TOKEN, *(CARRIES if "begin" in manifest.programs else ()))
+    _check(manifest, "generate text", ("prefill", "decode"), buffers)
+
+
+def check_scoring(manifest: Manifest) -> None:
+    """Raises ContractError, listing everything that scoring lacks."""
+    _check(manifest, "score text", ("score",), (*STEP_INPUTS, *SCORING))
+
+
+def _check(manifest: Manifest, purpose: str, programs: tuple[str, ...], buffers: tuple[BufferRequirement, ...]) -> None:
+    missing = list(_missing(manifest, programs, buffers))
+    if missing:
+        raise ContractError(
+            f"this folder cannot {purpose}; it lacks " + "; ".join(missing),
+            "give a folder that keeps the text contract, or drive this one with kern.load",
+        )
+
+
+def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[BufferRequirement, ...]) -> Iterator[str]:
+    for symbol in (TOKENS.sym, SEQS.sym, PAGES.sym):
+        if symbol not in manifest.symbols:
+            yield f"symbol {symbol}"
+    for name in programs:
+        if name not in manifest.programs:
+            yield f"program {name}"
+    for asked in buffers:
+        found = manifest.buffers.get(asked.name)
+        if found is None or not asked.fits(found):
+            yield asked.describe()

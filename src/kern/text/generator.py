@@ -1,0 +1,161 @@
+"""Text generation: chunked prefill, then greedy decoding until a stop token, a limit or the capacity."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from kern.manifest.errors import KernError
+from kern.runtime.executable import Executable
+from kern.text.contract import check_generation
+from kern.text.decoding import Decode, device_fed, host_fed
+from kern.text.sequence import PagedSequence, PromptError, check_ids
+from kern.text.tokenizer import TextStream, Tokenizer
+
+Stop = Literal["length", "stop_token"]
+
+
+class Superseded(KernError):
+    """A generation is continued after another has taken its executable's state."""
+
+    code: ClassVar[str] = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A generated id, and the text that it completes: often a word's piece, sometimes none."""
+
+    id: int
+    text: str
+
+
+class Generation:
+    """One generation under way: an iterator over tokens that keeps what it has given.
+
+    `stop` is None until the end. The stop token is the last of `output_ids`; text held back for an
+    incomplete character comes with the last token. Times are in seconds; decode's is the time spent waiting
+    for tokens, the caller's own left out.
+    """
+
+    def __init__(self, generator: Generator, prompt_ids: Sequence[int], max_tokens: int, ignore_stop: bool) -> None:
+        self.prompt_ids = tuple(prompt_ids)
+        self.output_ids: list[int] = []
+        self.text = ""
+        self.stop: Stop | None = None
+        self.prefill_s = 0.0
+        self.decode_s = 0.0
+        self._generator = generator
+        self._max_tokens = max_tokens
+        self._stop_ids = frozenset() if ignore_stop else frozenset(generator.tokenizer.settings.stop_ids)
+        self._tokens = self._run()
+
+    def __iter__(self) -> Iterator[Token]:
+        return self
+
+    def __next__(self) -> Token:
+        return next(self._tokens)
+
+    def _run(self) -> Iterator[Token]:
+        generator, prompt = self._generator, self.prompt_ids
+        generator.current = self
+        started = time.perf_counter()
+        generator.prefill(prompt[:-1])
+        self.prefill_s = time.perf_counter() - started
+        # The last token needs no state of its own, so one more than the room left can be generated.
+        steps = min(self._max_tokens, generator.capacity - len(prompt) + 1)
+        ids = generator.decode(prompt[-1], len(prompt) - 1, steps)
+        stream = TextStream(generator.tokenizer)
+        for step in range(steps):
+            started = time.perf_counter()
+            id = self._next(ids)
+            self.decode_s += time.perf_counter() - started
+            self.output_ids.append(id)
+            text = stream.add(id)
+            stop = self._stop(id, steps - step - 1)
+            if stop is not None:
+                text += stream.finish()
+            self.text += text
+            self.stop = stop
+            yield Token(id, text)
+            if stop is not None:
+                return
+
+    def _next(self, ids: Iterator[int]) -> int:
+        if self._generator.current is not self:
+            raise Superseded("another generation has taken this executable", "finish one before beginning the next")
+        return next(ids)
+
+    def _stop(self, id: int, left: int) -> Stop | None:
+        if id in self._stop_ids:
+            return "stop_token"
+        return None if left else "length"
+
+
+class Generator:
+    """Generates text with an executable that keeps the text contract, one generation at a time."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        tokenizer: Tokenizer,
+        *,
+        chunk: int = 512,
+        eager: bool = False,
+        host_fed: bool = False,
+    ) -> None:
+        """`chunk` is the most tokens a prefill call takes, at most what the program allows.
+
+        With `eager`, nothing is recorded as a graph. With `host_fed`, each step waits for the one before,
+        though the manifest could feed itself. Raises ContractError and PromptError.
+        """
+        check_generation(executable.manifest)
+        if chunk < 1:
+            raise PromptError(f"a chunk of {chunk} tokens is none", "give at least 1")
+        self.tokenizer = tokenizer
+        self.current: Generation | None = None
+        self._sequence = PagedSequence(executable, eager=eager)
+        self._chunk = min(chunk, self._sequence.most_tokens("prefill"))
+        self._decode = _decode(executable, host_fed)
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that a prompt and what follows it may have; the very last token needs no place."""
+        return self._sequence.capacity
+
+    def generate(self, prompt: str | Sequence[int], *, max_tokens: int = 128, ignore_stop: bool = False) -> Generation:
+        """Generate after `prompt`, text or token ids; the work is done as tokens are asked for.
+
+        Raises PromptError for an empty prompt, one longer than the capacity, or an id out of range;
+        NoTokenizer for text where the folder has no tokenizer.
+        """
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        check_ids(ids, self.tokenizer)
+        if len(ids) > self.capacity:
+            raise PromptError(
+                f"the prompt has {len(ids)} tokens, the capacity is {self.capacity}",
+                "shorten the prompt, or load with a larger capacity",
+            )
+        if max_tokens < 1:
+            raise PromptError(f"max_tokens is {max_tokens}", "give at least 1")
+        return Generation(self, ids, max_tokens, ignore_stop)
+
+    def prefill(self, ids: Sequence[int]) -> None:
+        """Put the state of `ids` in place from position 0. Full chunks are replayed from one graph."""
+        for start in range(0, len(ids), self._chunk):
+            chunk = ids[start : start + self._chunk]
+            self._sequence.place(chunk, start)
+            if len(chunk) == self._chunk:
+                self._sequence.replay("prefill", len(chunk))
+            else:
+                self._sequence.run("prefill", len(chunk))
+        self._sequence.executable.synchronize()
+
+    def decode(self, token: int, position: int, steps: int) -> Iterator[int]:
+        """The ids after `token`, whose state comes to stand at `position`."""
+        return self._decode(self._sequence, token, position, steps)
+
+
+def _decode(executable: Executable, through_host: bool) -> Decode:
+    return device_fed if "begin" in executable.manifest.programs and not through_host else host_fed

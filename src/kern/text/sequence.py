@@ -1,0 +1,83 @@
+"""One sequence in an executable's paged state: the inputs of a call, and running programs over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from kern.manifest.errors import KernError
+from kern.runtime.executable import Executable
+from kern.runtime.graph import ExecutableGraph
+from kern.text.contract import PAGE, PAGES, SEQS, TOKENS
+from kern.text.tokenizer import Tokenizer
+
+
+class PromptError(KernError):
+    """Token ids that cannot be run: none, too many, or some that the model does not have."""
+
+    code: ClassVar[str] = "prompt"
+    exit_code: ClassVar[int] = 2
+
+
+class PagedSequence:
+    """The only sequence of an executable. Page i of the sequence is page i of the pool.
+
+    `capacity` is the number of tokens whose state fits: the executable's, or the manifest's where that is less.
+    """
+
+    def __init__(self, executable: Executable, *, eager: bool) -> None:
+        self.executable = executable
+        self._eager = eager
+        self._graphs: dict[tuple[str, int], ExecutableGraph] = {}
+        most = executable.manifest.symbols[PAGES.sym].max * PAGE
+        self.capacity = min(executable.capacity, most)
+        self._pages = -(-self.capacity // PAGE)
+        executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1))
+
+    def most_tokens(self, program: str) -> int:
+        """The longest call that `program` takes, in tokens."""
+        manifest = self.executable.manifest
+        narrowed = manifest.programs[program].symbols.get(TOKENS.sym)
+        if narrowed is None or narrowed.max is None:
+            return manifest.symbols[TOKENS.sym].max
+        return narrowed.max
+
+    def place(self, ids: Sequence[int], start: int) -> None:
+        """Write the inputs of a call whose first token stands at position `start`."""
+        end = start + len(ids)
+        positions = np.arange(start, end, dtype=np.int64)
+        write = self.executable.write
+        write("token_ids", np.asarray(ids, dtype=np.int64))
+        write("positions", positions)
+        write("slot_mapping", positions)
+        write("seq_lens", np.array([end], dtype=np.int32))
+        write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32))
+
+    def run(self, program: str, tokens: int) -> None:
+        """Run `program` over the inputs in place."""
+        self.executable.run(program, self._values(tokens))
+
+    def replay(self, program: str, tokens: int) -> None:
+        """As `run`, through a graph that is recorded the first time; launch by launch where eager."""
+        if self._eager:
+            self.run(program, tokens)
+            return
+        key = program, tokens
+        if key not in self._graphs:
+            self._graphs[key] = self.executable.graph([(program, self._values(tokens))])
+        self._graphs[key].launch()
+
+    def _values(self, tokens: int) -> dict[str, int]:
+        return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}
+
+
+def check_ids(ids: Sequence[int], tokenizer: Tokenizer) -> None:
+    """Raises PromptError where there are none, or one is not in the vocabulary."""
+    if not ids:
+        raise PromptError("the prompt is empty", "give at least one token")
+    vocabulary = tokenizer.settings.vocabulary
+    for place, id in enumerate(ids):
+        if not 0 <= id < vocabulary:
+            raise PromptError(f"token id {id} at place {place} is out of range", f"ids are 0…{vocabulary - 1}")

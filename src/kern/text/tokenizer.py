@@ -1,0 +1,128 @@
+"""Text to token ids and back, with the folder's tokenizer.json."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from kern.artifact.folder import open_folder
+from kern.manifest.errors import KernError
+from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, ContractError, TextSettings
+
+
+class NoTokenizer(KernError):
+    """A folder without a tokenizer is given text."""
+
+    code: ClassVar[str] = "no-tokenizer"
+    exit_code: ClassVar[int] = 2
+
+
+class Tokenizer:
+    """The text side of a folder: its settings and, where it has one, its tokenizer."""
+
+    def __init__(self, settings: TextSettings, tokenizer_json: str | None) -> None:
+        """`tokenizer_json` is the text of tokenizer.json. Raises ContractError where it is no tokenizer."""
+        self.settings = settings
+        self._tokenizer: Any = None if tokenizer_json is None else _read(tokenizer_json)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Read text.json and tokenizer.json of the folder at `path`.
+
+        Raises ContractError where either is wrong, or tokenizer.json is not the one that text.json names;
+        ArtifactError where a file cannot be read.
+        """
+        with open_folder(path) as folder:
+            settings = _settings(folder.read_text(TEXT_FILE), Path(path) / TEXT_FILE)
+            if settings.tokenizer_sha256 is None:
+                return cls(settings, None)
+            content = folder.read_text(TOKENIZER_FILE)
+        if hashlib.sha256(content.encode()).hexdigest() != settings.tokenizer_sha256:
+            raise ContractError(
+                f"{Path(path) / TOKENIZER_FILE} is not the file whose hash {TEXT_FILE} gives", "build the folder again"
+            )
+        return cls(settings, content)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a prompt, the model's own beginning included. Raises NoTokenizer."""
+        bos = [] if self.settings.bos is None else [self.settings.bos]
+        return bos + self.encode_exactly(text)
+
+    def encode_exactly(self, text: str) -> list[int]:
+        """The ids of `text` with nothing added. Raises NoTokenizer."""
+        if self._tokenizer is None:
+            raise NoTokenizer("this folder has no tokenizer", "give the prompt as ids")
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, special tokens left out; nothing where the folder has no tokenizer."""
+        if self._tokenizer is None:
+            return ""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    def token(self, id: int | None) -> str:
+        """How the vocabulary spells one id (`<|im_end|>`); nothing for None or an unknown id."""
+        if self._tokenizer is None or id is None:
+            return ""
+        return self._tokenizer.id_to_token(id) or ""
+
+
+class TextStream:
+    """Text of ids that arrive one by one, never ending inside a character.
+
+    A character of UTF-8 may be spread over several tokens. So the text of a few ids is decoded with and
+    without the new ones, and the difference is given out once it does not end in an incomplete character.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._given = 0
+
+    def add(self, id: int) -> str:
+        """The text that `id` completes, which may be none."""
+        self._ids.append(id)
+        text = self._pending()
+        if not text or text.endswith("\ufffd"):
+            return ""
+        self._forget()
+        return text
+
+    def finish(self) -> str:
+        """What is left at the end: an incomplete character shows as U+FFFD."""
+        text = self._pending()
+        self._forget()
+        return text
+
+    def _pending(self) -> str:
+        before = self._tokenizer.decode(self._ids[: self._given])
+        return self._tokenizer.decode(self._ids)[len(before) :]
+
+    def _forget(self) -> None:
+        """Keep only the ids given out last: what follows may need them as context (a leading space)."""
+        self._ids = self._ids[self._given :]
+        self._given = len(self._ids)
+
+
+def _read(tokenizer_json: str) -> Any:
+    from tokenizers import Tokenizer as Library
+
+    try:
+        return Library.from_buffer(tokenizer_json.encode())
+    except ValueError as error:
+        raise ContractError(f"{TOKENIZER_FILE} is no tokenizer: {error}", "build the folder again") from error
+
+
+def _settings(content: str, path: Path) -> TextSettings:
+    try:
+        return TextSettings.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise ContractError(f"{path}: {place}: {first['msg']}", "build the folder again") from error
