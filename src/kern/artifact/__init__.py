@@ -1,0 +1,7 @@
+"""Everything on disk: the folder, its kernel files, its weights, and rule 10 between them and the manifest."""
+
+from kern.artifact.folder import ArtifactFolder, open_folder
+from kern.artifact.resolve import Resolution, resolve
+from kern.artifact.weights import WeightsFile, open_weights
+
+__all__ = ["ArtifactFolder", "Resolution", "WeightsFile", "open_folder", "open_weights", "resolve"]

@@ -1,0 +1,48 @@
+"""Whether the weights file has what the weight buffers declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kern.artifact import codes
+from kern.artifact.types import TensorInfo
+from kern.manifest.diagnostics import Diagnostic
+from kern.manifest.expressions import evaluate
+from kern.manifest.types import Buffer, Manifest
+
+
+def faults(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[Diagnostic]:
+    """Weight buffers without a tensor of their name, dtype and shape."""
+    for name, buffer in manifest.buffers.items():
+        if buffer.class_ != "weight":
+            continue
+        tensor = tensors.get(name)
+        if tensor is None:
+            yield codes.WEIGHT_MISSING.at(
+                ("buffers", name),
+                f"the weights file has no tensor {name!r}",
+                "export the tensor under this name, or name the buffer as the tensor is named",
+                anchor="key",
+            )
+            continue
+        if tensor.dtype != buffer.dtype:
+            yield codes.WEIGHT_DTYPE.at(
+                ("buffers", name, "dtype"),
+                f"weight {name!r} is {buffer.dtype} here and {tensor.stored_dtype} in the weights file",
+                f"export the tensor as {buffer.dtype}; nothing is converted",
+            )
+        shape = _shape(buffer)
+        if shape is not None and tensor.shape != shape:
+            yield codes.WEIGHT_SHAPE.at(
+                ("buffers", name, "shape"),
+                f"weight {name!r} is {list(shape)} here and {list(tensor.shape)} in the weights file",
+                "export the tensor in the shape that the kernels read",
+            )
+
+
+def _shape(buffer: Buffer) -> tuple[int, ...] | None:
+    """The constant shape of a weight; None where it is not one, which rule 4 refuses."""
+    try:
+        return tuple(evaluate(extent, {}) for extent in buffer.shape)
+    except (KeyError, ZeroDivisionError):
+        return None

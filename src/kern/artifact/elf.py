@@ -1,0 +1,193 @@
+"""A bounded view of a 64-bit little-endian ELF file: nothing in it is believed before it is checked.
+
+pyelftools gives the header structures. Its section objects are not used: they follow links and decompress, both of
+which a hostile file can make endless.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elftools.common.exceptions import ELFError
+from elftools.common.utils import struct_parse
+from elftools.elf.elffile import ELFFile
+
+from kern.artifact.errors import BadModule
+
+MAX_SECTIONS: Final = 32768
+MAX_SEGMENTS: Final = 256
+MAX_SYMBOLS: Final = 2**20
+MAX_NAME_BYTES: Final = 2**16
+MAX_NAMES_BYTES: Final = 2**25
+"""Bound on all names read from one file together: string tables may be shared, so many long names fit a short file."""
+
+_HEADER_BYTES, _SECTION_BYTES, _SEGMENT_BYTES, _SYMBOL = 64, 64, 56, struct.Struct("<IBBHQQ")
+_COMPRESSED: Final = 0x800
+_FUNCTION, _GLOBAL, _WEAK = 2, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section header; `type` is pyelftools' name, or the number where it has none."""
+
+    index: int
+    name: str
+    type: str | int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A program header: `size` bytes at `offset` of the file, seen at `address` when loaded."""
+
+    type: str | int
+    offset: int
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A function that other files may refer to. `section` is 0 for one defined elsewhere."""
+
+    index: int
+    name: str
+    other: int
+    section: int
+
+
+class Elf:
+    """An ELF file whose tables lie inside it. Raises BadModule for any that do not."""
+
+    def __init__(self, image: bytes) -> None:
+        self.image = image
+        self._names_left = MAX_NAMES_BYTES
+        if len(image) < _HEADER_BYTES or not image.startswith(b"\x7fELF"):
+            raise BadModule("it is not an ELF file")
+        if image[4:7] != b"\x02\x01\x01":
+            raise BadModule("it is not a 64-bit little-endian ELF file, version 1")
+        try:
+            self._file = ELFFile(io.BytesIO(image))
+        except ELFError as error:
+            raise BadModule(f"its ELF header does not parse: {error}") from None
+        header = self._file.header
+        self.machine: str | int = header["e_machine"]
+        self.type: str | int = header["e_type"]
+        self.flags: int = header["e_flags"]
+        self.abi_version: int = image[8]
+        self.sections = self._read_sections(header)
+        self.segments = self._read_segments(header)
+        self._by_name: dict[str, list[Section]] = {}
+        for section in self.sections:
+            self._by_name.setdefault(section.name, []).append(section)
+
+    def section(self, name: str) -> Section | None:
+        """The section of that name, None where there is none. Raises BadModule where there are several."""
+        found = self._by_name.get(name, ())
+        if len(found) > 1:
+            raise BadModule(f"it has {len(found)} sections named {name!r}")
+        return found[0] if found else None
+
+    def data(self, section: Section) -> bytes:
+        """A section's bytes in the file; none for one without. Raises BadModule for a compressed one."""
+        if section.flags & _COMPRESSED:
+            raise BadModule(f"its section {section.name!r} is compressed")
+        return b"" if section.type == "SHT_NOBITS" else self.image[section.offset : section.offset + section.size]
+
+    def string(self, table: bytes, offset: int) -> str:
+        """The zero-terminated name at `offset` of a string table."""
+        end = table.find(b"\0", offset, offset + MAX_NAME_BYTES + 1)
+        if offset >= len(table) or end < 0:
+            raise BadModule("it has a name that lies outside its string table or does not end")
+        self._names_left -= end - offset
+        if self._names_left < 0:
+            raise BadModule(f"its names take more than {MAX_NAMES_BYTES:,} bytes")
+        try:
+            return table[offset:end].decode("utf-8")
+        except UnicodeDecodeError:
+            raise BadModule("it has a name that is not UTF-8") from None
+
+    def functions(self, kind: str) -> Iterator[Symbol]:
+        """The global and weak functions of the symbol tables of type `kind`, defined or not.
+
+        The entries are unpacked here: pyelftools drops the bits of st_other in which CUDA marks entry points.
+        """
+        for section in self.sections:
+            if section.type != kind:
+                continue
+            if section.link >= len(self.sections):
+                raise BadModule(f"its symbol table {section.name!r} has no string table")
+            if section.size % _SYMBOL.size or section.size > MAX_SYMBOLS * _SYMBOL.size:
+                raise BadModule(f"its symbol table {section.name!r} has a size that cannot be")
+            strings = self.data(self.sections[section.link])
+            for index, entry in enumerate(_SYMBOL.iter_unpack(self.data(section))):
+                name, info, other, home, _, _ = entry
+                if info & 0xF == _FUNCTION and info >> 4 in (_GLOBAL, _WEAK):
+                    yield Symbol(index, self.string(strings, name), other, home)
+
+    def parse(self, structure: str, offset: int) -> Any:
+        """One of pyelftools' structures, read at `offset` of the file."""
+        try:
+            return struct_parse(getattr(self._file.structs, structure), self._file.stream, offset)
+        except ELFError as error:
+            raise BadModule(f"it is cut off or damaged at byte {offset:,}: {error}") from None
+
+    def _table(self, what: str, offset: int, count: int, entry: int, size: int, limit: int) -> range:
+        """Where the entries of a header table stand."""
+        if count > limit:
+            raise BadModule(f"it claims {count:,} {what}, more than the {limit:,} that are read")
+        if count and entry != size:
+            raise BadModule(f"its {what} have headers of {entry} bytes, not {size}")
+        if offset + count * size > len(self.image):
+            raise BadModule(f"it is cut off: the headers of its {what} reach past its end")
+        return range(offset, offset + count * size, size)
+
+    def _read_sections(self, header: Any) -> tuple[Section, ...]:
+        count, names = header["e_shnum"], header["e_shstrndx"]
+        places = self._table("sections", header["e_shoff"], count, header["e_shentsize"], _SECTION_BYTES, MAX_SECTIONS)
+        headers = [self.parse("Elf_Shdr", place) for place in places]
+        if names >= count:
+            raise BadModule("it has no table of section names")
+        for index, found in enumerate(headers):
+            inside = found["sh_offset"] + found["sh_size"] <= len(self.image)
+            if not inside and found["sh_type"] not in ("SHT_NOBITS", "SHT_NULL"):
+                raise BadModule(f"it is cut off: section {index} reaches past its end")
+        table = self.image[headers[names]["sh_offset"] :][: headers[names]["sh_size"]]
+        return tuple(
+            Section(
+                index,
+                self.string(table, found["sh_name"]),
+                found["sh_type"],
+                found["sh_flags"],
+                found["sh_offset"],
+                found["sh_size"],
+                found["sh_link"],
+                found["sh_info"],
+            )
+            for index, found in enumerate(headers)
+        )
+
+    def _read_segments(self, header: Any) -> tuple[Segment, ...]:
+        places = self._table(
+            "segments",
+            header["e_phoff"],
+            header["e_phnum"],
+            header["e_phentsize"],
+            _SEGMENT_BYTES,
+            MAX_SEGMENTS,
+        )
+        headers = [self.parse("Elf_Phdr", place) for place in places]
+        for index, found in enumerate(headers):
+            if found["p_offset"] + found["p_filesz"] > len(self.image):
+                raise BadModule(f"it is cut off: segment {index} reaches past its end")
+        return tuple(
+            Segment(found["p_type"], found["p_offset"], found["p_vaddr"], found["p_filesz"]) for found in headers
+        )

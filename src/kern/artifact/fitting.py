@@ -1,0 +1,122 @@
+"""Whether a step and the kernel it resolved to agree: parameters, block, shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from kern.artifact import codes
+from kern.artifact.targets import shared_mem_limit
+from kern.artifact.types import KernelInfo, ModuleInfo
+from kern.manifest.diagnostics import Diagnostic, Path
+from kern.manifest.params import Layout, Param, layout
+from kern.manifest.types import Step
+
+_PARTITION_REGISTERS: Final = 16384
+_PARTITIONS: Final = 4
+_WARP: Final = 32
+"""A multiprocessor's four partitions have 16,384 registers each; a warp lives in one of them and gets registers in
+units of 8 a thread (sm_70 to sm_121; CUDA C++ programming guide, technical specifications)."""
+
+
+def fits(step: Step, kernel: KernelInfo) -> bool:
+    """Whether the step's params are the kernel's, as far as its file tells."""
+    return not any(params_faults(step, kernel, ()))
+
+
+def faults(step: Step, module: ModuleInfo, kernel: KernelInfo, shared_mem: int, path: Path) -> Iterator[Diagnostic]:
+    """What keeps `step`, at `path` of the manifest, from launching `kernel`; `shared_mem` is its largest, in bytes."""
+    yield from params_faults(step, kernel, path)
+    yield from _block_faults(step, kernel, path)
+    yield from _shared_mem_faults(module, kernel, shared_mem, path)
+
+
+def params_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
+    """Differences between the step's params and the kernel's own layout, and its types where the file has them."""
+    declared = layout(step.params)
+    if len(step.params) != len(kernel.layout.sizes):
+        yield codes.PARAM_COUNT.at(
+            (*path, "params"),
+            f"kernel {kernel.symbol!r} takes {len(kernel.layout.sizes)} parameters, and {len(step.params)} are "
+            "declared",
+            f"declare one for each of its parameters (offset:bytes): {_show(kernel.layout)}",
+        )
+    elif declared != kernel.layout:
+        yield _layout_fault(step, declared, kernel, path)
+    elif kernel.types is not None:
+        for index, (param, kind) in enumerate(zip(step.params, kernel.types, strict=True)):
+            if _host_type(param) != kind:
+                yield codes.PARAM_TYPE.at(
+                    (*path, "params", index),
+                    f"parameter {index} of kernel {kernel.symbol!r} is {kind} in its module, and {param} is declared",
+                    f"declare {kind}"
+                    if kind != "ptr"
+                    else "declare an address: in, out or inout, ptr or buffer<dtype>",
+                )
+
+
+def _layout_fault(step: Step, declared: Layout, kernel: KernelInfo, path: Path) -> Diagnostic:
+    """The first parameter that differs: those after it often differ only because of it."""
+    own = kernel.layout
+    pairs = zip(declared.offsets, declared.sizes, own.offsets, own.sizes, strict=True)
+    index, (at, size, own_at, own_size) = next(
+        (index, pair) for index, pair in enumerate(pairs) if pair[:2] != pair[2:]
+    )
+    return codes.PARAM_LAYOUT.at(
+        (*path, "params", index),
+        f"parameter {index} of kernel {kernel.symbol!r} has {own_size} bytes at offset {own_at} in its module, "
+        f"and {step.params[index]} has {size} at offset {at}",
+        f"declare params that give the kernel's layout (offset:bytes): {_show(own)}",
+    )
+
+
+def _show(layout: Layout) -> str:
+    shown = str(layout) or "none"
+    return shown if len(shown) <= 200 else shown[:200] + " …"
+
+
+def _host_type(param: Param) -> str:
+    return param.scalar or "ptr"
+
+
+def _block_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
+    place, threads = (*path, "block"), math.prod(step.block)
+    if kernel.required_block is not None:
+        if step.block != kernel.required_block:
+            yield codes.BLOCK_NOT_REQUIRED.at(
+                place,
+                f"kernel {kernel.symbol!r} was compiled for blocks of {list(kernel.required_block)} only",
+                f"use block {list(kernel.required_block)}",
+            )
+    elif kernel.max_threads is not None and threads > kernel.max_threads:
+        yield codes.BLOCK_TOO_LARGE.at(
+            place,
+            f"the block has {threads} threads, and kernel {kernel.symbol!r} was compiled for at most "
+            f"{kernel.max_threads}",
+            "use a smaller block, or compile the kernel with larger __launch_bounds__",
+        )
+    elif kernel.registers and threads > (most := _threads_with(kernel.registers)):
+        yield codes.BLOCK_TOO_LARGE.at(
+            place,
+            f"the block has {threads} threads, and kernel {kernel.symbol!r}, with {kernel.registers} registers a "
+            f"thread, can have at most {most}",
+            f"use a smaller block, or compile the kernel with __launch_bounds__({threads})",
+        )
+
+
+def _threads_with(registers: int) -> int:
+    """Most threads of a block whose threads have that many registers."""
+    of_a_warp = -(-registers // 8) * 8 * _WARP
+    return _PARTITIONS * (_PARTITION_REGISTERS // of_a_warp) * _WARP
+
+
+def _shared_mem_faults(module: ModuleInfo, kernel: KernelInfo, shared_mem: int, path: Path) -> Iterator[Diagnostic]:
+    limit = shared_mem_limit(module.target)
+    if limit is not None and kernel.static_shared_mem + shared_mem > limit:
+        yield codes.SHARED_MEM.at(
+            (*path, "shared_mem") if shared_mem else path,
+            f"kernel {kernel.symbol!r} has {kernel.static_shared_mem:,} bytes of static shared memory and the step "
+            f"asks for up to {shared_mem:,} more: over the {limit:,} that {module.target} allows a block",
+            f"ask for at most {max(0, limit - kernel.static_shared_mem):,} bytes at the largest symbol values",
+        )

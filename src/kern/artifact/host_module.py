@@ -1,0 +1,149 @@
+"""What a host module says of itself, read from its file: loading a shared object would run its code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from kern.artifact.elf import Elf, Segment
+from kern.artifact.errors import BadModule
+from kern.artifact.types import KernelInfo
+from kern.manifest.params import Layout
+
+ALLOWED_LIBRARIES: Final = frozenset(
+    {
+        "libc.so.6",
+        "libm.so.6",
+        "libmvec.so.1",
+        "libpthread.so.0",
+        "libgomp.so.1",
+        "libgcc_s.so.1",
+        "ld-linux-x86-64.so.2",
+        "ld-linux-aarch64.so.1",
+    }
+)
+"""The libraries that a host module may ask for: the C library's own, OpenMP's, the compiler's."""
+
+TYPE_BYTES: Final = {"ptr": 8, "i32": 4, "u32": 4, "i64": 8, "f32": 4, "u8": 1}
+MAX_ABI_BYTES: Final = 2**20
+MAX_DYNAMIC_ENTRIES: Final = 4096
+
+MACHINES: Final = {"EM_X86_64": "x86-64", "EM_AARCH64": "aarch64"}
+"""The ELF machines of host modules, with the word that their targets begin with."""
+
+_ABI = re.compile(r"(?P<symbol>[A-Za-z_]\w*)\((?P<types>(?:\w+(?:,\w+)*)?)\)", re.ASCII)
+_TARGET = re.compile(r"x86-64-v[1-4]|aarch64")
+_SEARCH_PATHS: Final = {"DT_RPATH", "DT_RUNPATH"}
+_OTHER_CODE: Final = {"DT_AUXILIARY": 0x7FFFFFFD, "DT_FILTER": 0x7FFFFFFF, "DT_AUDIT": 0x6FFFFEFC,
+                      "DT_DEPAUDIT": 0x6FFFFEFB, "DT_CONFIG": 0x6FFFFEFA}  # fmt: skip
+"""Further entries by which a shared object brings in code or changes where it is looked for."""
+
+
+def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
+    """The target of a host module and its kernels. Raises BadModule.
+
+    Section .kern.target holds the target, .kern.abi one string a kernel: `name(ptr,i32)`.
+    """
+    if elf.type != "ET_DYN":
+        raise BadModule("it is no shared object", "compile it with -shared -fPIC")
+    _check_dynamic(elf)
+    target = _target(elf)
+    exported = {symbol.name for symbol in elf.functions("SHT_DYNSYM") if symbol.section}
+    kernels: dict[str, KernelInfo] = {}
+    for text in _strings(elf, ".kern.abi"):
+        kernel = _kernel(text)
+        if kernel.symbol in kernels:
+            raise BadModule(f"it describes the kernel {kernel.symbol!r} twice")
+        if kernel.symbol not in exported:
+            raise BadModule(f"it describes the kernel {kernel.symbol!r} and exports no such function")
+        kernels[kernel.symbol] = kernel
+    return target, kernels
+
+
+def _kernel(text: str) -> KernelInfo:
+    match = _ABI.fullmatch(text)
+    types = tuple(match["types"].split(",")) if match and match["types"] else ()
+    if match is None or not set(types) <= TYPE_BYTES.keys():
+        raise BadModule(f"its section .kern.abi holds {text[:80]!r}, which is no kernel's parameter list")
+    offsets, end = [], 0
+    for kind in types:
+        start = -(-end // TYPE_BYTES[kind]) * TYPE_BYTES[kind]
+        offsets.append(start)
+        end = start + TYPE_BYTES[kind]
+    layout = Layout(tuple(offsets), tuple(TYPE_BYTES[kind] for kind in types))
+    return KernelInfo(match["symbol"], layout, types)
+
+
+def _target(elf: Elf) -> str:
+    targets = sorted(set(_strings(elf, ".kern.target")))
+    if len(targets) != 1 or not _TARGET.fullmatch(targets[0]):
+        shown = ", ".join(repr(target[:40]) for target in targets[:4]) or "nothing"
+        raise BadModule(f"its section .kern.target holds {shown}, not one instruction set, as x86-64-v3")
+    if not targets[0].startswith(MACHINES[str(elf.machine)]):
+        raise BadModule(f"it says that it is built for {targets[0]}, and its code is {elf.machine}")
+    return targets[0]
+
+
+def _strings(elf: Elf, name: str) -> Iterator[str]:
+    """The zero-terminated strings of a section."""
+    section = elf.section(name)
+    if section is None:
+        raise BadModule(f"it has no section {name}", "include kern_host.h and define kernels with KERN_KERNEL")
+    data = elf.data(section)
+    if len(data) > MAX_ABI_BYTES or (data and not data.endswith(b"\0")):
+        raise BadModule(f"its section {name} is too long or does not end")
+    try:
+        yield from filter(None, data.decode("ascii").split("\0"))
+    except UnicodeDecodeError:
+        raise BadModule(f"its section {name} is not ASCII") from None
+
+
+def _check_dynamic(elf: Elf) -> None:
+    """Refuse libraries and search paths that a kernel has no need of.
+
+    What counts is the segment that the loader follows; a section named .dynamic may say something else.
+    """
+    entries = list(_dynamic(elf))
+    for tag, _ in entries:
+        if tag in _SEARCH_PATHS:
+            raise BadModule(f"it sets a library search path ({tag})", "link it without -rpath")
+        if tag in _OTHER_CODE or tag in _OTHER_CODE.values():
+            raise BadModule(f"it asks the loader for other code ({tag})", "link it as a plain shared object")
+    strings = _dynamic_strings(elf, entries)
+    for tag, value in entries:
+        if tag == "DT_NEEDED" and (library := elf.string(strings, value)) not in ALLOWED_LIBRARIES:
+            allowed = ", ".join(sorted(ALLOWED_LIBRARIES))
+            raise BadModule(f"it needs the library {library!r}", f"a host module may need only {allowed}")
+
+
+def _dynamic(elf: Elf) -> Iterator[tuple[str | int, int]]:
+    """The entries of the dynamic segment up to its end mark."""
+    segments = [segment for segment in elf.segments if segment.type == "PT_DYNAMIC"]
+    if len(segments) != 1:
+        raise BadModule(f"it has {len(segments)} dynamic segments, not one")
+    place = segments[0].offset
+    for offset in range(place, place + segments[0].size - 15, 16)[: MAX_DYNAMIC_ENTRIES + 1]:
+        entry = elf.parse("Elf_Dyn", offset)
+        if entry["d_tag"] == "DT_NULL":
+            return
+        yield entry["d_tag"], entry["d_val"]
+    raise BadModule("its dynamic segment does not end")
+
+
+def _dynamic_strings(elf: Elf, entries: list[tuple[str | int, int]]) -> bytes:
+    """The string table of the dynamic segment, found as the loader does: by address."""
+    values = dict(entries)
+    address, size = values.get("DT_STRTAB"), values.get("DT_STRSZ")
+    if address is None or size is None:
+        raise BadModule("its dynamic segment names no string table")
+    home = next((segment for segment in elf.segments if _holds(segment, address, size)), None)
+    if home is None:
+        raise BadModule("its dynamic string table lies outside the file")
+    start = home.offset + address - home.address
+    return elf.image[start : start + size]
+
+
+def _holds(segment: Segment, address: int, size: int) -> bool:
+    inside = segment.address <= address and address + size <= segment.address + segment.size
+    return segment.type == "PT_LOAD" and inside

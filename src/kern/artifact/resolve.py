@@ -1,0 +1,161 @@
+"""Rule 10: from a manifest and its folder to the very kernels and tensors, or to every reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from types import MappingProxyType
+
+from kern.artifact import binding, codes, fitting
+from kern.artifact.catalog import Catalog
+from kern.artifact.errors import ArtifactError, FileMissing
+from kern.artifact.folder import ArtifactFolder
+from kern.artifact.lookup import find
+from kern.artifact.targets import parse, runs_on
+from kern.artifact.types import ModuleInfo, ModuleKind, ResolvedStep, StepKey, TensorInfo
+from kern.manifest.diagnostics import Diagnostic, Path
+from kern.manifest.expressions import bounds
+from kern.manifest.types import Manifest, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What stands behind a manifest's names.
+
+    `steps` has every step that is no extern and found its kernel: all of them where `diagnostics` is empty. `modules`
+    are those that some step needs, by name. `kind` is None where no step needs a module, or kinds are mixed.
+    `weights` is None where there is no weights file to look into.
+    """
+
+    diagnostics: tuple[Diagnostic, ...]
+    steps: Mapping[StepKey, ResolvedStep]
+    modules: tuple[ModuleInfo, ...]
+    kind: ModuleKind | None
+    weights: Mapping[str, TensorInfo] | None
+
+
+def resolve(
+    manifest: Manifest,
+    folder: ArtifactFolder,
+    *,
+    target: str | None = None,
+    weights: FilePath | None = None,
+    require_weights: bool = True,
+    shared_mem: Mapping[StepKey, int] | None = None,
+) -> Resolution:
+    """Find each step's kernel and each weight's tensor, and check them against the manifest.
+
+    `target` is what the modules must run on (`sm_90`, `x86-64-v3`), None for anything. `weights` is a weights file in
+    place of the folder's own; without `require_weights` a missing one is no fault. `shared_mem` gives the largest
+    dynamic shared memory of a step in bytes; a step that it leaves out is taken at the symbols' global bounds.
+
+    What other rules refuse is not reported again: a manifest that they refuse may resolve only in part. Raises
+    BadTarget for a target that is none.
+    """
+    if target is not None:
+        parse(target)
+    catalog = Catalog(folder)
+    found = {key: find(catalog, step, _path(key)) for key, step in own_steps(manifest)}
+    steps = {key: outcome for key, outcome in found.items() if isinstance(outcome, ResolvedStep)}
+    kinds = {step.module.kind for step in steps.values()}
+    largest = {key: _largest_shared_mem(manifest, step) for key, step in own_steps(manifest)} | dict(shared_mem or {})
+    faults: list[Diagnostic] = []
+    for key, step in own_steps(manifest):
+        outcome = found[key]
+        if isinstance(outcome, ResolvedStep):
+            path = _path(key)
+            faults += _module_faults(step, outcome.module, path, target)
+            faults += fitting.faults(step, outcome.module, outcome.kernel, largest[key], path)
+        else:
+            faults += outcome
+    faults += _mixed_kinds(steps)
+    tensors, weight_faults = _weights(manifest, folder, weights, require_weights)
+    modules = {step.module.name: step.module for step in steps.values()}
+    return Resolution(
+        tuple(_once_a_file([*faults, *weight_faults])),
+        MappingProxyType(steps),
+        tuple(modules[name] for name in sorted(modules)),
+        kinds.pop() if len(kinds) == 1 else None,
+        tensors,
+    )
+
+
+def own_steps(manifest: Manifest) -> Iterator[tuple[StepKey, Step]]:
+    """The steps that need a module, in the manifest's order: all but externs."""
+    for name, kernel in manifest.kernels.items():
+        for index, step in enumerate(kernel.impl.steps):
+            if step.extern is None:
+                yield (name, index), step
+
+
+def _path(key: StepKey) -> Path:
+    return ("kernels", key[0], "impl", "steps", key[1])
+
+
+def _module_faults(step: Step, module: ModuleInfo, path: Path, target: str | None) -> Iterator[Diagnostic]:
+    if module.kind == "host" and (step.cubin is None or step.sha256 is None):
+        yield codes.HOST_UNPINNED.at(
+            path,
+            f"kernel {step.symbol!r} is in the host module kernels/{module.name}, which this step does not pin",
+            f'add "cubin": "{module.name}" and "sha256": "{module.sha256}"',
+        )
+    if target is not None and not runs_on(module.target, target):
+        yield codes.WRONG_TARGET.at(
+            (*path, "symbol"),
+            f"kernels/{module.name} is built for {module.target}, and the target is {target}",
+            f"build the folder for {target}",
+        )
+
+
+def _mixed_kinds(steps: Mapping[StepKey, ResolvedStep]) -> Iterator[Diagnostic]:
+    resolved = list(steps.items())
+    for key, step in resolved:
+        first = resolved[0][1]
+        if step.module.kind != first.module.kind:
+            yield codes.MIXED_KINDS.at(
+                (*_path(key), "symbol"),
+                f"kernels/{step.module.name} is a {step.module.kind} module, and kernels/{first.module.name}, used "
+                f"before it, a {first.module.kind} module",
+                "build all kernels for one target",
+            )
+            return
+
+
+def _once_a_file(diagnostics: list[Diagnostic]) -> Iterator[Diagnostic]:
+    """What is wrong with a file is said at the first step that uses it, not at each."""
+    of_files = {code.id for code in (
+        codes.MODULE_MISSING, codes.HASH_DIFFERS, codes.UNSAFE_FILE, codes.BAD_MODULE, codes.WRONG_TARGET,
+    )}  # fmt: skip
+    said: set[tuple[str, str]] = set()
+    for diagnostic in diagnostics:
+        fault = (diagnostic.code, diagnostic.message)
+        if diagnostic.code not in of_files or fault not in said:
+            yield diagnostic
+        said.add(fault)
+
+
+def _largest_shared_mem(manifest: Manifest, step: Step) -> int:
+    """At the global bounds; 0 for an expression that rule 5 refuses."""
+    ranges = {name: (symbol.min, symbol.max) for name, symbol in manifest.symbols.items()}
+    try:
+        return bounds(step.shared_mem, ranges)[1]
+    except (KeyError, ZeroDivisionError):
+        return 0
+
+
+def _weights(
+    manifest: Manifest, folder: ArtifactFolder, path: FilePath | None, required: bool
+) -> tuple[Mapping[str, TensorInfo] | None, list[Diagnostic]]:
+    if all(buffer.class_ != "weight" for buffer in manifest.buffers.values()):
+        return None, []
+    try:
+        tensors = folder.weights(path).tensors
+    except FileMissing as error:
+        fault = codes.WEIGHTS_MISSING.at(
+            ("buffers",), error.message, "put the file there, or give another one with --weights", anchor="key"
+        )
+        return None, [fault] if required else []
+    except ArtifactError as error:
+        return None, [codes.BAD_WEIGHTS_FILE.at(("buffers",), error.message, error.help, anchor="key")]
+    return tensors, list(binding.faults(manifest, tensors))
