@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 def available_cores() -> int:
@@ -44,7 +45,7 @@ def _settings(name: str) -> Iterator[str]:
 
 def _groups() -> Iterator[Path]:
     """The folders of this process's control group and of its ancestors."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in _read(OWN_CGROUP).splitlines():
         if line.startswith("0::"):
             own = CGROUP_ROOT / line[3:].lstrip("/")
             yield own

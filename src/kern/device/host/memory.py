@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Final
 from weakref import WeakSet
 
@@ -32,18 +33,20 @@ class HostMemory:
         """Raises OutOfMemory where the machine refuses."""
         try:
             self._mapping = mmap.mmap(-1, max(size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise _out_of_memory(size, free_memory()) from error
         self.size = size
         self.address = _address(self._mapping)
         if size >= _HUGE_PAGE:
             _advise(self._mapping, mmap.MADV_HUGEPAGE, 0, size)
-        _live.add(self)
+        with _live_lock:
+            _live.add(self)
 
     def free(self) -> None:
         """Give the range back. A second call does nothing."""
-        _live.discard(self)
-        self._mapping.close()
+        with _live_lock:
+            _live.discard(self)
+            self._mapping.close()
 
     def uncommitted(self) -> int:
         """Bytes promised by this mapping that no page stands behind yet."""
@@ -54,6 +57,7 @@ class HostMemory:
         return resident.raw[:pages].count(0) * mmap.PAGESIZE
 
 
+_live_lock = Lock()
 _live: WeakSet[HostMemory] = WeakSet()
 """All of the process, not of one device: free memory is the machine's."""
 
@@ -65,7 +69,9 @@ def view(address: int, size: int) -> memoryview:
 
 def free_memory() -> int:
     """Bytes that can still be allocated: what the machine has, less what is promised and not yet touched."""
-    return max(0, available_memory() - sum(memory.uncommitted() for memory in list(_live)))
+    with _live_lock:
+        promised = sum(memory.uncommitted() for memory in _live)
+    return max(0, available_memory() - promised)
 
 
 def allocate(size: int) -> HostMemory:
@@ -102,32 +108,42 @@ def place(file: int, regions: Sequence[FileRegion], progress: Callable[[int], No
     process. Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory for copies.
     """
     _check_extent(file, regions)
-    copied = [region for region in regions if region.offset % ALIGNMENT]
-    copies = allocate(sum(_padded(region.size) for region in copied))
     mapping = None
+    if any(_in_place(region) for region in regions):
+        mapping = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    copies = allocate(sum(_padded(region.size) for region in regions if not _in_place(region)))
+    placed = HostRegions(mapping, copies, _addresses(mapping, copies, regions))
     try:
-        if len(copied) < len(regions):
-            mapping = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
-        base = _address(mapping) if mapping is not None and len(mapping) else 0
-        addresses, copy_address = [], copies.address
-        for region in regions:
-            if region.offset % ALIGNMENT:
-                _copy(file, region, copy_address, progress)
-                addresses.append(copy_address)
-                copy_address += _padded(region.size)
-            else:
+        for region, address in zip(regions, placed.addresses, strict=True):
+            if mapping is not None and _in_place(region):
                 _page_in(mapping, region, progress)
-                addresses.append(base + region.offset)
+            else:
+                _copy(file, region, address, progress)
     except BaseException:
-        HostRegions(mapping, copies, ()).free()
+        placed.free()
         raise
-    return HostRegions(mapping, copies, tuple(addresses))
+    return placed
+
+
+def _in_place(region: FileRegion) -> bool:
+    return region.offset % ALIGNMENT == 0
+
+
+def _addresses(mapping: mmap.mmap | None, copies: HostMemory, regions: Sequence[FileRegion]) -> tuple[int, ...]:
+    base, next_copy, addresses = 0 if mapping is None else _address(mapping), copies.address, []
+    for region in regions:
+        if _in_place(region):
+            addresses.append(base + region.offset)
+        else:
+            addresses.append(next_copy)
+            next_copy += _padded(region.size)
+    return tuple(addresses)
 
 
 def _check_extent(file: int, regions: Sequence[FileRegion]) -> None:
     length = os.fstat(file).st_size
     for region in regions:
-        if region.offset < 0 or region.size < 0 or region.offset + region.size > length:
+        if not 0 <= region.offset < region.offset + region.size <= length:
             raise DeviceError(
                 f"bytes {region.offset} to {region.offset + region.size} lie outside the file, which has {length}",
                 "fetch or build the file again: it is truncated",
@@ -148,14 +164,13 @@ def _copy(file: int, region: FileRegion, address: int, progress: Callable[[int],
         progress(count)
 
 
-def _page_in(mapping: mmap.mmap | None, region: FileRegion, progress: Callable[[int], None]) -> None:
+def _page_in(mapping: mmap.mmap, region: FileRegion, progress: Callable[[int], None]) -> None:
     """Have the region's pages read now: a disk's error is then an error, and not the end of the process."""
     end = region.offset + region.size
     for start in range(region.offset, end, _SLICE):
         size = min(_SLICE, end - start)
         try:
-            if mapping is not None:
-                _advise(mapping, _MADV_POPULATE_READ, start, size)
+            _advise(mapping, _MADV_POPULATE_READ, start, size)
         except OSError as error:
             raise _unreadable(region, error) from error
         progress(size)

@@ -10,7 +10,7 @@ from typing import Final
 from kern.device.base import FunctionLimits, ModuleError
 from kern.manifest.params import Layout
 
-OPENMP_RUNTIMES: Final = ("libgomp.so.1", "libomp.so.5")
+OPENMP_RUNTIME: Final = "libgomp.so.1"
 
 _ENTRY: Final = ctypes.CFUNCTYPE(None)
 # Arguments are passed unconverted, so the prototype names none: the C convention lets a call give more.
@@ -109,6 +109,5 @@ def _resident(path: str) -> bool:
 
 def _keep_openmp() -> None:
     """Keep OpenMP's runtime loaded: its idle threads outlive the module that started them."""
-    for name in OPENMP_RUNTIMES:
-        with suppress(OSError):
-            ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NODELETE)
+    with suppress(OSError):
+        ctypes.CDLL(OPENMP_RUNTIME, mode=os.RTLD_NOLOAD | os.RTLD_NODELETE)

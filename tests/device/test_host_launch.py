@@ -1,0 +1,207 @@
+"""Launches on the host: what a kernel receives, in which order they run, graphs, interrupts and faults."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kern.device.base import KernelLaunch, LaunchError
+from kern.device.host.device import HostDevice
+from kern.manifest.params import SCALAR_RANGE
+
+# Writes its later parameters, whose sizes it is given, one after another.
+GATHER = """
+KERN_KERNEL(gather, "ptr,ptr,i32") {
+    unsigned char *out = KERN_ARG(unsigned char *, 0);
+    const int *sizes = KERN_ARG(const int *, 1);
+    for (int i = 0; i < KERN_ARG(int, 2); i++) {
+        if ((uintptr_t)params[3 + i] % sizes[i]) __builtin_trap();
+        memcpy(out, params[3 + i], sizes[i]);
+        out += sizes[i];
+    }
+}
+"""
+GEOMETRY = 'KERN_KERNEL(geometry, "ptr") { memcpy(KERN_ARG(char *, 0), launch, sizeof *launch); }'
+STEP = 'KERN_KERNEL(step, "ptr,i64") { int64_t *x = KERN_ARG(int64_t *, 0); *x = *x * 3 + KERN_ARG(int64_t, 1); }'
+INTERRUPT = '#include <signal.h>\nKERN_KERNEL(interrupt, "") { (void)launch, (void)params; raise(SIGINT); }'
+
+SIZES = {"ptr": 8, "i32": 4, "u32": 4, "i64": 8, "f32": 4, "u8": 1}
+VALUES = {
+    "ptr": st.integers(0, 2**64 - 1),
+    "f32": st.floats(width=32, allow_nan=False),
+    **{name: st.integers(*bounds) for name, bounds in SCALAR_RANGE.items()},
+}
+PARAMETER = st.sampled_from(sorted(VALUES)).flatmap(lambda name: VALUES[name].map(lambda value: (name, value)))
+
+Compile = Callable[..., bytes]
+MakeLaunch = Callable[..., KernelLaunch]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PARAMETER, max_size=40))
+def test_a_kernel_receives_every_parameter_as_it_was_packed(
+    compile_c: Compile, make_launch: MakeLaunch, parameters: list[tuple[str, int | float]]
+) -> None:
+    device = HostDevice(threads=1)
+    stream = device.stream()
+    module = device.load_module(compile_c(GATHER))
+    types, values = [name for name, _ in parameters], [value for _, value in parameters]
+    sizes = [SIZES[name] for name in types]
+    out, table = device.alloc(512), device.alloc(512)
+    device.write(table.address, np.array([*sizes, 0], np.int32).data, stream)
+    launch = make_launch(
+        module.function("gather"), " ".join(["ptr ptr i32", *types]), out.address, table.address, len(sizes), *values
+    )
+    device.launch(device.prepare([launch]), stream)
+    formats = {"ptr": "Q", "i32": "i", "u32": "I", "i64": "q", "f32": "f", "u8": "B"}
+    expected = b"".join(struct.pack("=" + formats[name], value) for name, value in parameters)
+    assert device.read(out.address, sum(sizes), stream).wait() == expected
+    module.unload()
+    for memory in (out, table):
+        memory.free()
+
+
+def test_a_kernel_receives_the_geometry_and_the_threads(
+    device: HostDevice, compile_c: Compile, make_launch: MakeLaunch
+) -> None:
+    function, out, stream = (
+        device.load_module(compile_c(GEOMETRY)).function("geometry"),
+        device.alloc(32),
+        device.stream(),
+    )
+    launch = make_launch(function, "ptr", out.address, grid=(7, 2**31 - 1, 3), block=(32, 4, 2), shared_mem=4096)
+    device.launch(device.prepare([launch]), stream)
+    received = struct.unpack("=8I", device.read(out.address, 32, stream).wait())
+    assert received == (7, 2**31 - 1, 3, 32, 4, 2, 4096, 2)
+
+
+def test_devices_of_different_threads_launch_side_by_side(compile_c: Compile, make_launch: MakeLaunch) -> None:
+    seen = []
+    devices = [HostDevice(threads=count) for count in (1, 3)]
+    prepared = []
+    for device in devices:
+        out = device.alloc(32)
+        function = device.load_module(compile_c(GEOMETRY)).function("geometry")
+        prepared.append((device, out, device.prepare([make_launch(function, "ptr", out.address)])))
+    for device, _, launches in prepared:
+        device.launch(launches, device.stream())
+    for device, out, _ in prepared:
+        seen.append(struct.unpack("=8I", device.read(out.address, 32, device.stream()).wait())[-1])
+    assert seen == [1, 3]
+
+
+def step_list(
+    device: HostDevice, image: bytes, make_launch: MakeLaunch, address: int, numbers: list[int]
+) -> list[KernelLaunch]:
+    function = device.load_module(image).function("step")
+    return [make_launch(function, "ptr i64", address, number, label=f"step {number}") for number in numbers]
+
+
+@pytest.mark.parametrize("way", ["eager", "checked", "graph"])
+def test_launches_run_in_order_each_way(
+    device: HostDevice, compile_c: Compile, make_launch: MakeLaunch, way: str
+) -> None:
+    memory, stream = device.alloc(8), device.stream()
+    launches = step_list(device, compile_c(STEP), make_launch, memory.address, [5, 1, 4, 2, 8])
+    first, second = device.prepare(launches[:2]), device.prepare(launches[2:])
+    assert (len(first), len(second)) == (2, 3)
+    if way == "graph":
+        graph = device.capture([first, second])
+        graph.launch(stream)
+        graph.launch(stream)
+    else:
+        for prepared in (first, second) * 2:
+            device.launch(prepared, stream, check=way == "checked")
+    value = 0
+    for number in [5, 1, 4, 2, 8] * 2:
+        value = value * 3 + number
+    assert struct.unpack("=q", device.read(memory.address, 8, stream).wait()) == (value,)
+
+
+def test_capturing_launches_nothing_and_a_freed_graph_does_nothing(
+    device: HostDevice, compile_c: Compile, make_launch: MakeLaunch
+) -> None:
+    memory, stream = device.alloc(8), device.stream()
+    prepared = device.prepare(step_list(device, compile_c(STEP), make_launch, memory.address, [7]))
+    graph = device.capture([prepared])
+    assert device.read(memory.address, 8, stream).wait() == bytes(8)
+    graph.free()
+    graph.free()
+    graph.launch(stream)
+    assert device.read(memory.address, 8, stream).wait() == bytes(8)
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("cluster", (2, 1, 1)), ("cooperative", True)])
+def test_what_only_a_gpu_launches_is_refused_by_name(
+    device: HostDevice, compile_c: Compile, make_launch: MakeLaunch, attribute: str, value: object
+) -> None:
+    function = device.load_module(compile_c(STEP)).function("step")
+    with pytest.raises(LaunchError, match=f"layer 3: 'step' asks for a {attribute} launch"):
+        device.prepare([make_launch(function, "ptr i64", 0, 0, label="layer 3", **{attribute: value})])
+
+
+def test_a_function_of_an_unloaded_module_is_refused(
+    device: HostDevice, compile_c: Compile, make_launch: MakeLaunch
+) -> None:
+    module = device.load_module(compile_c(STEP))
+    function = module.function("step")
+    module.unload()
+    with pytest.raises(LaunchError, match="has been unloaded"):
+        device.prepare([make_launch(function, "ptr i64", 0, 0)])
+
+
+def test_an_interrupt_stops_between_two_launches(
+    device: HostDevice, compile_c: Compile, make_launch: MakeLaunch
+) -> None:
+    memory, stream = device.alloc(8), device.stream()
+    interrupt = make_launch(device.load_module(compile_c(INTERRUPT)).function("interrupt"))
+    steps = step_list(device, compile_c(STEP), make_launch, memory.address, [1, 1])
+    prepared = device.prepare([steps[0], interrupt, *steps[1:] * 50])
+    with pytest.raises(KeyboardInterrupt):
+        device.launch(prepared, stream)
+    (value,) = struct.unpack("=q", device.read(memory.address, 8, stream).wait())
+    assert value in (1, 4)
+
+
+FAULTING = """
+import sys
+from kern.device.base import KernelLaunch
+from kern.device.host.device import HostDevice
+from kern.manifest.params import Layout
+device = HostDevice(threads=2)
+module = device.load_module(open(sys.argv[1], "rb").read())
+one, nothing = (1, 1, 1), Layout((), ())
+launches = [KernelLaunch(label, module.function(symbol), one, one, 0, b"", nothing)
+            for label, symbol in (("L0.norm", "fine"), ("L1.norm", sys.argv[2]))]
+device.launch(device.prepare(launches), device.stream(), check=True)
+"""
+FAULTS = """
+KERN_KERNEL(fine, "") { (void)launch, (void)params; }
+KERN_KERNEL(fault, "") { (void)launch, (void)params; *(volatile int *)8 = 1; }
+KERN_KERNEL(fault_in_threads, "") {
+    (void)params;
+    _Pragma("omp parallel for num_threads(launch->threads) schedule(static, 1)")
+    for (int i = 0; i < 2; i++) if (i == 1) *(volatile int *)8 = i;
+}
+"""
+
+
+@pytest.mark.parametrize("symbol", ["fault", "fault_in_threads"])
+def test_checked_launches_name_the_one_that_faults(
+    compile_c: Compile, tmp_path_factory: pytest.TempPathFactory, symbol: str
+) -> None:
+    path = tmp_path_factory.mktemp("fault") / "fault.so"
+    path.write_bytes(compile_c(FAULTS, "-fopenmp"))
+    ended = subprocess.run(
+        [sys.executable, "-c", FAULTING, str(path), symbol], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode < 0
+    assert "in L1.norm\n" in ended.stderr
+    assert "L0.norm" not in ended.stderr
