@@ -99,3 +99,142 @@ def schema() -> None:
     from kern.manifest.schema import json_schema
 
     print(dumps(json_schema(), indent=1))
+
+
+Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
+Device = Annotated[str, typer.Option(help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")]
+Capacity = Annotated[int, typer.Option(help="Tokens of one sequence that the states have room for.")]
+Chunk = Annotated[int, typer.Option(help="Most tokens of the prompt in one call.")]
+Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
+Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
+
+
+@app.command()
+def build(
+    name: Annotated[str, typer.Argument(help="A family (`llama`, `qwen3`) or a known model (`smollm2`).")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder, or a GGUF file.")
+    ] = None,
+    random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    config: Annotated[str | None, typer.Option(help="Known sizes for --random, as `qwen3-4b` or `tiny`.")] = None,
+    target: Annotated[str, typer.Option(help="`host`, or `auto` for this machine.")] = "auto",
+    weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
+) -> None:
+    """Run a provider's generator: write manifest, kernels, weights and tokenizer as an artifact folder.
+
+    Example: `kern build smollm2 --target host -o smollm2`
+    """
+    from kern.cli.build import build_folder
+
+    build_folder(
+        name,
+        output,
+        checkpoint=checkpoint,
+        random=random,
+        seed=seed,
+        config=config,
+        target=target,
+        force=force,
+        weights=weights,
+    )
+
+
+@app.command()
+def inspect(path: Artifact, capacity: Capacity = 4096, json: Json = False) -> None:
+    """Show what an artifact declares, the file behind each step, and the memory it takes.
+
+    Example: `kern inspect smollm2`
+    """
+    from kern.cli.inspect import inspect
+
+    inspect(path, capacity, json)
+
+
+@app.command()
+def run(
+    path: Artifact,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin.")] = None,
+    prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
+    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Go on after a stop token.")] = False,
+    chunk: Chunk = 512,
+    capacity: Capacity = 4096,
+    device: Device = "auto",
+    weights: Weights = None,
+    eager: Eager = False,
+    check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    json: Json = False,
+) -> None:
+    """Generate text after a prompt, greedily, as it comes.
+
+    Example: `kern run smollm2 --prompt "The capital of France is"`
+    """
+    from kern.cli.loading import LoadOptions
+    from kern.cli.prompt import PromptSource
+    from kern.cli.run import run
+
+    run(
+        path,
+        PromptSource(prompt, prompt_ids, chat),
+        LoadOptions(device, capacity, weights, check),
+        max_tokens=max_tokens,
+        ignore_stop=ignore_stop,
+        chunk=chunk,
+        eager=eager,
+        as_json=json,
+    )
+
+
+@app.command()
+def score(
+    path: Artifact,
+    text: Annotated[str, typer.Option(metavar="FILE", help="A text file; `-` reads stdin.")],
+    capacity: Capacity = 4096,
+    device: Device = "auto",
+    weights: Weights = None,
+    json: Json = False,
+) -> None:
+    """Say how likely the model finds a text: the number that tells a right model from a wrong one.
+
+    Example: `kern score smollm2 --text README.md`
+    """
+    from kern.cli.loading import LoadOptions
+    from kern.cli.run import score_text
+
+    score_text(path, text, LoadOptions(device, capacity, weights), as_json=json)
+
+
+@app.command()
+def bench(
+    path: Artifact,
+    steps: Annotated[int, typer.Option(min=1, help="Decode steps to time.")] = 256,
+    chunk: Chunk = 512,
+    capacity: Capacity = 4096,
+    device: Device = "auto",
+    weights: Weights = None,
+    eager: Eager = False,
+    json: Json = False,
+) -> None:
+    """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
+
+    Example: `kern bench smollm2`
+    """
+    from kern.cli.bench import bench
+    from kern.cli.loading import LoadOptions
+
+    bench(path, LoadOptions(device, capacity, weights), steps=steps, chunk=chunk, eager=eager, as_json=json)
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what this machine has, and what is missing for what.
+
+    Example: `kern doctor`
+    """
+    from kern.cli.doctor import doctor
+
+    doctor(json)

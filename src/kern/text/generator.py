@@ -120,6 +120,11 @@ class Generator:
         self._decode = _decode(executable, host_fed)
 
     @property
+    def executable(self) -> Executable:
+        """What it drives."""
+        return self._sequence.executable
+
+    @property
     def capacity(self) -> int:
         """Tokens that a prompt and what follows it may have; the very last token needs no place."""
         return self._sequence.capacity

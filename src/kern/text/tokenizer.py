@@ -47,6 +47,11 @@ class Tokenizer:
             )
         return cls(settings, content)
 
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether ids can be turned into text."""
+        return self._tokenizer is not None
+
     def encode(self, text: str) -> list[int]:
         """The ids of a prompt, the model's own beginning included. Raises NoTokenizer."""
         bos = [] if self.settings.bos is None else [self.settings.bos]

@@ -1,0 +1,64 @@
+"""`kern build`: run a provider's generator, with progress."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from kern.cli.progress import Progress, bar
+from kern.cli.units import binary
+from kern.models.build import build
+
+
+class _Stages:
+    """One bar for each stage of a build, the one before closed."""
+
+    def __init__(self, resources: ExitStack) -> None:
+        self._resources = resources
+        self._stage = ""
+        self._bar: Progress = lambda done, total: None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self._resources.close()
+            self._stage = stage
+            self._bar = self._resources.enter_context(bar(stage))
+        self._bar(done, total)
+
+
+def build_folder(
+    name: str,
+    output: Path,
+    *,
+    checkpoint: Path | None,
+    random: bool,
+    seed: int,
+    config: str | None,
+    target: str,
+    force: bool,
+    weights: bool,
+) -> None:
+    """Build, and say in a line what was written."""
+    start = time.perf_counter()
+    with ExitStack() as resources:
+        built = build(
+            name,
+            output,
+            checkpoint=checkpoint,
+            random=random,
+            seed=seed,
+            config=config,
+            target=target,
+            force=force,
+            weights=weights,
+            progress=_Stages(resources),
+        )
+    programs = len(built.manifest.programs)
+    size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
+    seconds = time.perf_counter() - start
+    print(
+        f"{output}: {programs} programs, {len(built.manifest.kernels)} kernels, {size}, {seconds:.1f} s",
+        file=sys.stderr,
+    )

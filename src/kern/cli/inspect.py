@@ -1,0 +1,121 @@
+"""`kern inspect`: what an artifact declares, what stands behind it, and the memory it takes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kern.artifact import Resolution, open_folder
+from kern.cli import diagnostics
+from kern.cli.terminal import printable
+from kern.cli.units import binary
+from kern.manifest.expressions import show
+from kern.manifest.params import layout
+from kern.manifest.types import Manifest, Step
+from kern.runtime.planner import MemoryPlan, plan
+from kern.runtime.verification import InvalidArtifact, examine
+
+
+def inspect(path: Path, capacity: int, as_json: bool) -> None:
+    """Print the sections of an artifact folder; an invalid one is shown its diagnostics."""
+    with open_folder(path) as folder:
+        found = examine(folder)
+        if found.verified is None or found.resolution is None:
+            diagnostics.show(found.report)
+            raise InvalidArtifact(found.report)
+        planned = plan(found.verified, capacity=capacity)
+        manifest = found.verified.manifest
+        if as_json:
+            print(json.dumps(_as_json(manifest, found.resolution, planned), indent=1))
+        else:
+            print(printable_lines(_text(manifest, found.resolution, planned, capacity)))
+
+
+def printable_lines(lines: list[str]) -> str:
+    """Lines that hold names from a file, made safe to show."""
+    return "\n".join(printable(line) for line in lines)
+
+
+def _text(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, capacity: int) -> list[str]:
+    classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
+    lines = [f"{manifest.meta.model}  (manifest version {manifest.meta.version})", "", "symbols"]
+    lines += [f"  {name}  {symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items()]
+    lines += ["", "states"]
+    lines += [f"  {name}  {binary(planned.sizes.states[name])}" for name in manifest.states]
+    lines += ["", "buffers", *(f"  {count} {class_}" for class_, count in classes.items())]
+    lines += ["", "programs"]
+    for name, program in manifest.programs.items():
+        narrowed = ", ".join(f"{s} {b.min or ''}…{b.max or ''}" for s, b in program.symbols.items())
+        lines.append(f"  {name}  {len(program.dispatches)} dispatches" + (f"  ({narrowed})" if narrowed else ""))
+    lines += ["", "kernels"]
+    for name, kernel in manifest.kernels.items():
+        uses = sum(d.kernel == name for p in manifest.programs.values() for d in p.dispatches)
+        lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {uses} times")
+        lines += [f"    {_step_text(name, i, step, resolution)}" for i, step in enumerate(kernel.impl.steps)]
+        lines += [
+            f"    scratch {n}: {s.dtype} [{', '.join(map(show, s.shape))}]" for n, s in kernel.impl.scratch.items()
+        ]
+    return [*lines, "", f"memory at capacity {capacity}", *_memory_text(planned)]
+
+
+def _step_text(kernel: str, index: int, step: Step, resolution: Resolution) -> str:
+    if step.extern is not None:
+        return f"{step.symbol}  built into the device"
+    found = resolution.steps[kernel, index]
+    info = found.kernel
+    grid = " × ".join(map(show, step.grid))
+    text = f"{step.symbol}  grid {grid}  block {' × '.join(map(str, step.block))}  params {layout(step.params)}"
+    if info.registers is not None:
+        text += f"  {info.registers} registers  {info.static_shared_mem} B static shared"
+    return f"{text}  kernels/{found.module.name} ({found.module.target})"
+
+
+def _memory_text(planned: MemoryPlan) -> list[str]:
+    space = planned.workspace
+    ratio = space.size / space.lower_bound if space.lower_bound else 1.0
+    return [
+        f"  weights             {binary(planned.weights):>12}",
+        f"  states              {binary(planned.states.size):>12}",
+        f"  inputs and outputs  {binary(planned.io.size):>12}",
+        f"  workspace           {binary(space.size):>12}  planned; {binary(space.unshared)} without sharing, "
+        f"lower bound {binary(space.lower_bound)} ({ratio:.3f} ×)",
+    ]
+
+
+def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan) -> dict[str, Any]:
+    return {
+        "model": manifest.meta.model,
+        "symbols": {name: {"min": s.min, "max": s.max} for name, s in manifest.symbols.items()},
+        "states": dict(planned.sizes.states),
+        "buffers": dict(Counter(buffer.class_ for buffer in manifest.buffers.values())),
+        "programs": {name: len(program.dispatches) for name, program in manifest.programs.items()},
+        "kernels": {
+            name: [_step_json(name, index, step, resolution) for index, step in enumerate(kernel.impl.steps)]
+            for name, kernel in manifest.kernels.items()
+        },
+        "memory": {
+            "weights": planned.weights,
+            "states": planned.states.size,
+            "io": planned.io.size,
+            "workspace": planned.workspace.size,
+            "workspace_unshared": planned.workspace.unshared,
+            "workspace_lower_bound": planned.workspace.lower_bound,
+        },
+    }
+
+
+def _step_json(kernel: str, index: int, step: Step, resolution: Resolution) -> dict[str, Any]:
+    if step.extern is not None:
+        return {"symbol": step.symbol, "file": None}
+    found = resolution.steps[kernel, index]
+    return {
+        "symbol": step.symbol,
+        "layout": [list(pair) for pair in zip(found.kernel.layout.offsets, found.kernel.layout.sizes, strict=True)],
+        "file": found.module.name,
+        "target": found.module.target,
+        "sha256": found.module.sha256,
+        "registers": found.kernel.registers,
+        "static_shared_mem": found.kernel.static_shared_mem,
+    }

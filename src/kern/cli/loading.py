@@ -1,0 +1,76 @@
+"""Loading for the commands that run something, and what they say about it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kern.cli import diagnostics
+from kern.cli.progress import bar
+from kern.cli.terminal import printable
+from kern.cli.units import binary
+from kern.runtime.executable import Executable
+from kern.runtime.loading import load
+from kern.runtime.verification import InvalidArtifact
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What the commands let a user choose about loading."""
+
+    device: str
+    capacity: int
+    weights: Path | None = None
+    check: bool = False
+
+
+@contextmanager
+def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float]]:
+    """The executable and the seconds that loading took; an invalid artifact's diagnostics are shown."""
+    start = time.perf_counter()
+    try:
+        with bar("loading") as progress:
+            executable = load(
+                path,
+                device=options.device,
+                capacity=options.capacity,
+                weights=options.weights,
+                check=options.check,
+                progress=progress,
+            )
+    except InvalidArtifact as error:
+        diagnostics.show(error.report)
+        raise
+    with executable:
+        yield executable, time.perf_counter() - start
+
+
+def report(executable: Executable, seconds: float) -> None:
+    """A few lines on stderr: what was loaded, from where, how large."""
+    manifest, plan = executable.manifest, executable.memory_plan
+    classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
+    files = Counter(step.module.name for step in executable.resolution.steps.values())
+    externs = sum(step.extern is not None for kernel in manifest.kernels.values() for step in kernel.impl.steps)
+    symbols = ", ".join(f"{name} {symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items())
+    states = ", ".join(f"{name} {binary(size)}" for name, size in plan.sizes.states.items())
+    programs = ", ".join(f"{name} ({len(program.dispatches)})" for name, program in manifest.programs.items())
+    lines = {
+        manifest.meta.model: f"on {executable.device.name}: {executable.device.description}",
+        "symbols": symbols or "none",
+        "states": states or "none",
+        "buffers": ", ".join(f"{count} {name}" for name, count in classes.items()),
+        "kernels": ", ".join(f"{count} steps from {name}" for name, count in files.items())
+        + (f", {externs} built in" if externs else ""),
+        "programs": programs,
+        "memory": f"weights {binary(plan.weights)}, states {binary(plan.states.size)}, inputs and outputs "
+        f"{binary(plan.io.size)}, workspace {binary(plan.workspace.size)}; loaded in {seconds:.2f} s",
+    }
+    width = max(map(len, lines))
+    for name, text in lines.items():
+        print(f"{printable(name):>{width}}  {printable(text)}", file=sys.stderr)
+    print(file=sys.stderr)

@@ -1,0 +1,90 @@
+"""`kern run` and `kern score`: a prompt in, text or a likelihood out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.progress import bar
+from kern.cli.prompt import PromptSource, read_text
+from kern.text.generator import Generation, Generator
+from kern.text.scoring import score
+from kern.text.tokenizer import Tokenizer
+
+
+def run(
+    path: Path,
+    source: PromptSource,
+    options: LoadOptions,
+    *,
+    max_tokens: int,
+    ignore_stop: bool,
+    chunk: int,
+    eager: bool,
+    as_json: bool,
+) -> None:
+    """Generate after a prompt: streamed text, or one JSON object at the end."""
+    with loaded(path, options) as (executable, seconds):
+        tokenizer = Tokenizer.load(path)
+        prompt = source.resolve(tokenizer)
+        generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
+        generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop)
+        if as_json:
+            for _ in generation:
+                pass
+            print(_as_json(generation, seconds))
+            return
+        report(executable, seconds)
+        _stream(generation, tokenizer)
+
+
+def _stream(generation: Generation, tokenizer: Tokenizer) -> None:
+    try:
+        for token in generation:
+            print(token.text if tokenizer.has_vocabulary else f"{token.id} ", end="", flush=True)
+    finally:
+        print(flush=True)
+        print(_summary(generation), file=sys.stderr)
+
+
+def _summary(generation: Generation) -> str:
+    prompt, count = len(generation.prompt_ids), len(generation.output_ids)
+    words = f"\n{prompt} prompt tokens in {generation.prefill_s * 1e3:.0f} ms"
+    if count and generation.decode_s:
+        words += f"; {count} tokens, {generation.decode_s / count * 1e3:.2f} ms each"
+        words += f": {count / generation.decode_s:.1f} tokens/s"
+    ends = {"stop_token": " (ended by a stop token)", "length": "", None: " (interrupted)"}
+    return words + ends[generation.stop]
+
+
+def _as_json(generation: Generation, load_s: float) -> str:
+    count = len(generation.output_ids)
+    result = {
+        "prompt_ids": list(generation.prompt_ids),
+        "output_ids": generation.output_ids,
+        "text": generation.text,
+        "stop": generation.stop,
+        "timing": {
+            "load_s": load_s,
+            "prefill_s": generation.prefill_s,
+            "decode_s": generation.decode_s,
+            "ms_per_token": generation.decode_s / count * 1e3 if count else None,
+        },
+    }
+    return json.dumps(result)
+
+
+def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
+    """Score the text in a file, or on stdin for `-`."""
+    content = read_text(text)
+    with loaded(path, options) as (executable, seconds):
+        if not as_json:
+            report(executable, seconds)
+        with bar("scoring") as progress:
+            found = score(executable, Tokenizer.load(path), content, progress=progress)
+    if as_json:
+        print(json.dumps({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
+    else:
+        print(f"{found.tokens} tokens, {found.nll:.4f} nats a token, perplexity {found.perplexity:.3f}")

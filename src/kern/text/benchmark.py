@@ -1,0 +1,98 @@
+"""How fast a model runs: decode and prefill times, against the bytes that a decode step must read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kern.text.generator import Generator
+
+PROMPT: Final = 16
+WARM_UP: Final = 16
+REPEATS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTimes:
+    """Milliseconds a token over `steps` steps: median, tenth and ninetieth percentile."""
+
+    ms_per_token: float
+    p10: float
+    p90: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTime:
+    """Median milliseconds for a prompt of `tokens`."""
+
+    tokens: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What was measured. `bandwidth` is the device's read rate, bytes a second, measured around the decoding.
+
+    `bytes_per_step` is what a decode step must read at the mean context of the run, as the provider counts.
+    """
+
+    device: str
+    decode: DecodeTimes
+    prefill: tuple[PrefillTime, ...]
+    bytes_per_step: int
+    bandwidth: float
+
+    @property
+    def bandwidth_share(self) -> float:
+        """The rate at which decoding reads its bytes, as a share of the device's read rate."""
+        return self.bytes_per_step / (self.decode.ms_per_token * 1e-3) / self.bandwidth
+
+
+def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Benchmark:
+    """Time `steps` decode steps after a prompt of 16 random ids, and prompts of each of `lengths` tokens.
+
+    The read rate is the better of two measurements, before and after decoding, so that a busy moment does not
+    flatter the share. Lengths beyond the capacity are left out. Raises PromptError where the capacity is too small.
+    """
+    device = generator.executable.device
+    before = device.read_bandwidth()
+    decode = _decode(generator, steps)
+    bandwidth = max(before, device.read_bandwidth())
+    counted = generator.tokenizer.settings.decode_bytes
+    context = PROMPT + WARM_UP + steps / 2
+    prefill = tuple(_prefill(generator, n) for n in lengths if n <= generator.capacity)
+    return Benchmark(
+        device=device.description,
+        decode=decode,
+        prefill=prefill,
+        bytes_per_step=round(counted.fixed + counted.per_context_token * context),
+        bandwidth=bandwidth,
+    )
+
+
+def _random_ids(generator: Generator, count: int) -> list[int]:
+    vocabulary = generator.tokenizer.settings.vocabulary
+    return [int(id) for id in np.random.default_rng(count).integers(0, vocabulary, count)]
+
+
+def _decode(generator: Generator, steps: int) -> DecodeTimes:
+    generation = generator.generate(_random_ids(generator, PROMPT), max_tokens=WARM_UP + steps, ignore_stop=True)
+    arrivals = [time.perf_counter() for _ in generation]
+    waits = np.diff(arrivals[WARM_UP - 1 :]) * 1e3
+    low, median, high = np.percentile(waits, [10, 50, 90])
+    return DecodeTimes(float(median), float(low), float(high), len(waits))
+
+
+def _prefill(generator: Generator, tokens: int) -> PrefillTime:
+    ids = _random_ids(generator, tokens)
+    times = []
+    for _ in range(1 + REPEATS):
+        start = time.perf_counter()
+        generator.prefill(ids)
+        times.append((time.perf_counter() - start) * 1e3)
+    return PrefillTime(tokens, float(np.median(times[1:])))
