@@ -1,0 +1,83 @@
+"""Running single kernels of the library on the host device, with numpy arrays as their buffers."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+
+from kern.device.base import KernelLaunch
+from kern.device.host.device import HostDevice
+from kern.device.host.module import HostModule
+from kern.manifest.expressions import evaluate
+from kern.manifest.params import DTYPE_BYTES, layout
+from kern.manifest.types import Arg, Kernel, ScratchArg, Step
+from kern.models.kernels.library import host_kernels
+
+BF16 = ml_dtypes.bfloat16
+PACK = {"i32": "i", "u32": "I", "i64": "q", "f32": "f", "u8": "B"}
+
+
+@dataclass
+class Library:
+    """The compiled modules, loaded once."""
+
+    images: Mapping[str, bytes]
+    modules: dict[str, HostModule] = field(default_factory=dict)
+
+    def kernels(self, q_heads: int, kv_heads: int) -> dict[str, Kernel]:
+        pins = {name: hashlib.sha256(image).hexdigest() for name, image in self.images.items()}
+        return host_kernels(pins, q_heads=q_heads, kv_heads=kv_heads)
+
+    def run(self, entry: str, *args, threads: int = 1, q_heads: int = 1, kv_heads: int = 1, **symbols: int) -> None:
+        """Launch every step of `entry`; arrays are passed by address, numbers by value."""
+        kernel = self.kernels(q_heads, kv_heads)[entry]
+        assert len(args) == len(kernel.params)
+        scratch = {
+            name: np.full(int(np.prod([evaluate(e, symbols) for e in s.shape])) * DTYPE_BYTES[s.dtype], 0xFF, np.uint8)
+            for name, s in kernel.impl.scratch.items()
+        }
+        device = HostDevice(threads)
+        launches = [self._launch(step, args, scratch, symbols) for step in kernel.impl.steps]
+        device.launch(device.prepare(launches), device.stream())
+
+    def _launch(self, step: Step, args, scratch, symbols) -> KernelLaunch:
+        values = []
+        for arg in step.args:
+            if isinstance(arg, Arg):
+                values.append(args[arg.arg])
+            elif isinstance(arg, ScratchArg):
+                values.append(scratch[arg.scratch])
+            else:
+                values.append(arg.value)
+        where, buffer = layout(step.params), b""
+        for param, value, offset in zip(step.params, values, where.offsets, strict=True):
+            code, plain = (PACK[param.scalar], value) if param.scalar else ("Q", value.ctypes.data)
+            buffer = buffer.ljust(offset, b"\0") + struct.pack(f"={code}", plain)
+        assert step.cubin is not None
+        if step.cubin not in self.modules:
+            self.modules[step.cubin] = HostDevice(1).load_module(self.images[step.cubin])
+        grid = tuple(evaluate(e, symbols) for e in step.grid)
+        function = self.modules[step.cubin].function(step.symbol)
+        return KernelLaunch(step.symbol, function, grid, step.block, 0, buffer, where)
+
+
+def bf16(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, np.float32).astype(BF16)
+
+
+def poison(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """An output that no kernel has written: NaNs, or an integer no kernel would write."""
+    return np.full(shape, np.nan if np.dtype(dtype).kind in "fV" else -77, dtype)
+
+
+def close(got: np.ndarray, want: np.ndarray, bits: int = 8, slack: float = 1e-5) -> None:
+    """Equal but for rounding to `bits` of mantissa and `slack`, absolute, from sums in f32."""
+    got = np.asarray(got, np.float64)
+    assert got.shape == want.shape
+    wrong = ~(np.abs(got - want) <= np.abs(want) * 2.0**-bits + slack)
+    assert not wrong.any(), f"{wrong.sum()} of {wrong.size} differ, first {got[wrong][0]} for {want[wrong][0]}"

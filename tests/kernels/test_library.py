@@ -1,0 +1,67 @@
+"""The library's declarations, and the compilation of the modules behind them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from kern.manifest.types import EXTERN_PREFIX
+from kern.models.kernels.compile_host import (
+    CompilationFailed,
+    CompilerMissing,
+    UnknownHostTarget,
+    compile_host_modules,
+)
+from kern.models.kernels.interfaces import INTERFACES
+from kernels.harness import Library
+
+
+def strings(image: bytes, section: str) -> list[str]:
+    found = ELFFile(io.BytesIO(image)).get_section_by_name(section)
+    assert found is not None
+    return found.data().rstrip(b"\0").decode().split("\0")
+
+
+def test_every_entry_has_its_interface(library: Library):
+    kernels = library.kernels(9, 3)
+    assert {name: kernel.params for name, kernel in kernels.items()} == dict(INTERFACES)
+
+
+def test_every_step_is_pinned_and_agrees_with_the_abi_string_of_its_module(library: Library):
+    steps = [step for kernel in library.kernels(9, 3).values() for step in kernel.impl.steps]
+    assert all(step.cubin and step.sha256 and not step.symbol.startswith(EXTERN_PREFIX) for step in steps)
+    declared = {(step.cubin, f"{step.symbol}({','.join(p.scalar or 'ptr' for p in step.params)})") for step in steps}
+    exported = {(n, abi) for n, image in library.images.items() for abi in strings(image, ".kern.abi")}
+    assert declared == exported
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_each_x86_64_level_compiles_and_says_so(library: Library, target: str):
+    modules = compile_host_modules(target)
+    assert modules.keys() == library.images.keys()
+    assert {tuple(strings(image, ".kern.target")) for image in modules.values()} == {(target,)}
+    if strings(library.images["matmul.so"], ".kern.target") == [target]:
+        assert modules == library.images
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CC", "no-such-cc")
+    with pytest.raises(CompilerMissing, match=r"no-such-cc.*apt install gcc"):
+        compile_host_modules("x86-64-v2")
+
+
+def test_a_compiler_that_refuses_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    refusing = tmp_path / "cc"
+    refusing.write_text("#!/bin/sh\necho no OpenMP here >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("CC", str(refusing))
+    with pytest.raises(CompilationFailed, match="no OpenMP here"):
+        compile_host_modules("x86-64-v2")
+
+
+def test_unknown_target():
+    with pytest.raises(UnknownHostTarget, match="sm_90a"):
+        compile_host_modules("sm_90a")

@@ -1,0 +1,65 @@
+"""The matrix product, one row and many, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernels.harness import BF16, bf16, close, poison
+
+ENTRIES = {"matmul": (BF16, 8), "matmul_f32": (np.float32, 20)}
+
+
+def check(same, rng, entry, m, n, k):
+    dtype, bits = ENTRIES[entry]
+    a, w = bf16(rng.normal(size=(m, k))), bf16(rng.normal(size=(n, k)) / np.sqrt(k))
+    c = poison((m, n), dtype)
+    same(entry, [c, a, w, m, n, k])
+    close(c, a.astype(np.float64) @ w.astype(np.float64).T, bits, slack=1e-5)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("m", [1, 2, 3, 17, 65])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 2), (31, 33), (130, 63), (257, 576), (64, 1537)])
+def test_odd_sizes(same, rng, entry, m, n, k):
+    check(same, rng, entry, m, n, k)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(511, 203, 300), (512, 96, 576), (513, 65, 257), (1030, 33, 64)])
+def test_many_rows(same, rng, m, n, k):
+    check(same, rng, "matmul", m, n, k)
+
+
+@pytest.mark.parametrize(("n", "k"), [(960, 576), (576, 1536), (1000, 2051)])
+def test_one_row_of_real_sizes(same, rng, n, k):
+    check(same, rng, "matmul", 1, n, k)
+
+
+def test_a_row_is_the_same_whichever_rows_come_with_it(run, rng):
+    m, n, k = 64, 100, 500
+    a, w, whole = bf16(rng.normal(size=(m, k))), bf16(rng.normal(size=(n, k))), poison((m, n), np.float32)
+    run("matmul_f32", whole, a, w, m, n, k)
+    for rows in (2, 5, 6, 14, 63):
+        part = poison((rows, n), np.float32)
+        run("matmul_f32", part, a, w, rows, n, k)
+        assert np.array_equal(part, whole[:rows])
+
+
+@pytest.mark.parametrize("m", [1, 20])
+def test_a_nan_spoils_its_own_row_only(run, rng, m):
+    a, w = bf16(rng.normal(size=(m, 40))), bf16(rng.normal(size=(70, 40)))
+    w[5, 39] = np.nan
+    c = poison((m, 70), BF16)
+    run("matmul", c, a, w, m, 70, 40)
+    assert np.isnan(c[:, 5].astype(np.float32)).all()
+    assert np.isfinite(np.delete(c, 5, 1).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("m", [1, 64])
+def test_sums_are_rounded_to_nearest_even(run, rng, m):
+    patterns = rng.integers(0, 2**16, (2, 64), dtype=np.uint16).view(BF16)
+    a, w, c = patterns[0, :m, None].copy(), patterns[1, :, None].copy(), poison((m, 64), BF16)
+    run("matmul", c, a, w, m, 64, 1)
+    with np.errstate(all="ignore"):
+        want = (a.astype(np.float32) * w.astype(np.float32).T).astype(BF16)
+    assert np.array_equal(c.astype(np.float32), want.astype(np.float32), equal_nan=True)
