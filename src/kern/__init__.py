@@ -1,3 +1,24 @@
-"""kern runs models as executables."""
+"""kern runs models as executables: `verify` a manifest, `load` an artifact."""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = ["load", "verify"]
+
+if TYPE_CHECKING:
+    from kern.runtime.loading import load
+    from kern.runtime.verification import verify
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions, imported when first used: `import kern` itself costs nothing."""
+    if name == "load":
+        from kern.runtime.loading import load
+
+        return load
+    if name == "verify":
+        from kern.runtime.verification import verify
+
+        return verify
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,58 @@
+"""From the plan and the arenas' bases to the address of everything a program touches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kern.manifest.types import Manifest, Program
+from kern.runtime.planner import MemoryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """Where the arenas begin, and where each weight stands."""
+
+    weights: Mapping[str, int]
+    states: int
+    io: int
+    workspace: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramAddresses:
+    """The addresses that one program uses. Scratch goes by dispatch index and name."""
+
+    buffers: Mapping[str, int]
+    states: Mapping[str, int]
+    scratch: Mapping[tuple[int, str], int]
+
+
+def resident(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
+    """The buffers that keep one address for life: all but the workspace that shares bytes."""
+    fixed = {key: bases.io + offset for key, offset in plan.io.offsets.items() if isinstance(key, str)}
+    apart = {name: bases.workspace + offset for name, offset in plan.workspace.resident.items()}
+    return {**bases.weights, **fixed, **apart}
+
+
+def states(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
+    """The states' addresses."""
+    return {name: bases.states + offset for name, offset in plan.states.offsets.items()}
+
+
+def program_addresses(manifest: Manifest, program: str, plan: MemoryPlan, bases: Bases) -> ProgramAddresses:
+    """The addresses for one program."""
+    planned = plan.workspace.offsets[program]
+    buffers = {key: bases.workspace + offset for key, offset in planned.items() if isinstance(key, str)}
+    scratch = {key: bases.workspace + offset for key, offset in planned.items() if not isinstance(key, str)}
+    kept = _kept_scratch(manifest, manifest.programs[program], plan, bases)
+    return ProgramAddresses({**resident(plan, bases), **buffers}, states(plan, bases), {**scratch, **kept})
+
+
+def _kept_scratch(manifest: Manifest, program: Program, plan: MemoryPlan, bases: Bases) -> dict[tuple[int, str], int]:
+    return {
+        (index, name): bases.io + plan.io.offsets[dispatch.kernel, name]
+        for index, dispatch in enumerate(program.dispatches)
+        for name, scratch in manifest.kernels[dispatch.kernel].impl.scratch.items()
+        if scratch.keep
+    }

@@ -1,0 +1,212 @@
+"""A loaded manifest: write inputs, run programs, read outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kern.artifact.resolve import Resolution
+from kern.device.base import Device, Graph, Prepared, Stream
+from kern.manifest.types import Buffer, Manifest
+from kern.runtime.addresses import Bases, resident, states
+from kern.runtime.arrays import Array, PendingArray, dense_bytes
+from kern.runtime.errors import Closed, NotReadable, NotWritable, unknown
+from kern.runtime.graph import Call, ExecutableGraph
+from kern.runtime.lowering import Linkage
+from kern.runtime.planner import MemoryPlan
+from kern.runtime.preparing import PreparedCalls
+from kern.runtime.sizes import array_bytes, dimensions, highs
+from kern.runtime.symbols import Values, checked, symbols_of
+from kern.verifier import VerifiedManifest
+from kern.verifier.ranges import Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Everything that loading made: the manifest, what stands behind it, and where."""
+
+    path: Path
+    verified: VerifiedManifest
+    resolution: Resolution
+    device: Device
+    stream: Stream
+    plan: MemoryPlan
+    bases: Bases
+    linkage: Linkage
+    capacity: int
+    sequences: int
+
+
+class Executable:
+    """A manifest in a device's memory, ready to run. Made by `kern.load`; a context manager.
+
+    All its work is ordered on one stream of its own. It is not for use from several threads at once;
+    several executables, on one device or on several, do not disturb each other.
+    """
+
+    def __init__(self, loaded: Loaded, resources: ExitStack, *, check: bool) -> None:
+        self._loaded = loaded
+        self._resources = resources
+        self._check = check
+        self._closed = False
+        self._device, self._stream = loaded.device, loaded.stream
+        self._calls = PreparedCalls(
+            loaded.verified, loaded.plan, loaded.bases, loaded.linkage, self._device, self._stream
+        )
+        self._graphs: set[ExecutableGraph] = set()
+        self._ranges = Ranges.of(loaded.verified.manifest).buffers
+        self._buffers = resident(loaded.plan, loaded.bases)
+        self._states = states(loaded.plan, loaded.bases)
+
+    @property
+    def path(self) -> Path:
+        """The artifact folder."""
+        return self._loaded.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest, verified."""
+        return self._loaded.verified.manifest
+
+    @property
+    def resolution(self) -> Resolution:
+        """The files behind the manifest's steps and weights."""
+        return self._loaded.resolution
+
+    @property
+    def device(self) -> Device:
+        """The device it runs on."""
+        return self._device
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """What stands where, and how many bytes it takes."""
+        return self._loaded.plan
+
+    @property
+    def capacity(self) -> int:
+        """Tokens a sequence, as asked for at load."""
+        return self._loaded.capacity
+
+    @property
+    def sequences(self) -> int:
+        """Sequences, as asked for at load."""
+        return self._loaded.sequences
+
+    def write(self, name: str, array: Array) -> None:
+        """Copy `array` to the start of input `name`; what lies behind it stays as it was.
+
+        The dtype must be the buffer's (ml_dtypes.bfloat16 and float8_e4m3fn where numpy has none); the bytes
+        are taken dense and row-major. `array` may be reused when the call returns. Raises UnknownName,
+        NotWritable, WrongDType, TooLong or Closed.
+        """
+        self._require_open()
+        buffer = self._buffer(name)
+        if buffer.class_ != "input":
+            raise NotWritable(f"buffer {name!r} is of class {buffer.class_}", "the host writes inputs only")
+        data = dense_bytes(name, array, buffer.dtype, self._loaded.plan.sizes.buffers[name])
+        self._device.write(self._buffers[name], data, self._stream)
+
+    def run(self, program: str, values: Values) -> None:
+        """Run `program` at `values`, launch by launch; returns when it is under way.
+
+        `values` gives every symbol that the program names. Raises UnknownName, SymbolMissing, SymbolUnknown,
+        SymbolOutOfBounds, LaunchError or Closed.
+        """
+        self._require_open()
+        self._launch([self._calls.prepared(program, values)])
+
+    def graph(self, calls: Sequence[Call]) -> ExecutableGraph:
+        """Record calls, each a program and its values, as one graph that runs them in order.
+
+        Nothing runs here. The values are part of the recording: it takes no others. Where the executable was
+        loaded with `check`, the graph runs launch by launch, each checked. Raises as `run` does.
+        """
+        self._require_open()
+        prepared = [self._calls.prepared(program, values) for program, values in calls]
+        if self._check:
+            graph = ExecutableGraph(calls, partial(self._launch, prepared), self._graphs.discard)
+        else:
+            graph = self._captured(calls, self._device.capture(prepared))
+        self._graphs.add(graph)
+        return graph
+
+    def read(self, name: str, values: Values | None = None) -> Array:
+        """The array in output or carry `name`, once everything asked for before has run.
+
+        Its shape is the buffer's at `values`, or at the symbols' upper bounds. Any buffer can be read where
+        sharing is off. Raises UnknownName, NotReadable, a SymbolError, LaunchError or Closed.
+        """
+        return self.read_async(name, values).wait()
+
+    def read_async(self, name: str, values: Values | None = None) -> PendingArray:
+        """As `read`, but returns at once: the bytes will be those at this point of the stream."""
+        self._require_open()
+        buffer = self._buffer(name)
+        if self._loaded.plan.sharing and buffer.class_ not in ("output", "carry"):
+            raise NotReadable(
+                f"buffer {name!r} is of class {buffer.class_}",
+                "the host reads outputs and carries; load with sharing=False to read every buffer",
+            )
+        ranges = self._ranges[name]
+        values = highs(ranges) if values is None else values
+        named = checked(symbols_of(buffer.shape), ranges, values, f"buffer {name!r}")
+        size = array_bytes(buffer.dtype, buffer.shape, named)
+        pending = self._device.read(self._buffers[name], size, self._stream)
+        return PendingArray(pending, buffer.dtype, dimensions(buffer.shape, named))
+
+    def clear(self, state: str) -> None:
+        """Fill a state with zero bytes, as it was at load. Raises UnknownName or Closed."""
+        self._require_open()
+        if state not in self._states:
+            raise unknown("state", state, self._states)
+        self._device.zero(self._states[state], self._loaded.plan.sizes.states[state], self._stream)
+
+    def synchronize(self) -> None:
+        """Wait until everything asked for has run. Raises LaunchError if any of it failed, or Closed."""
+        self._require_open()
+        self._stream.synchronize()
+
+    def close(self) -> None:
+        """Wait for what is under way and give everything back. A second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            with self._resources as resources:
+                for graph in self._graphs:
+                    resources.callback(graph.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the executable is closed", "load it again")
+
+    def _launch(self, prepared: Sequence[Prepared]) -> None:
+        for each in prepared:
+            self._device.launch(each, self._stream, check=self._check)
+
+    def _captured(self, calls: Sequence[Call], recorded: Graph) -> ExecutableGraph:
+        def release(graph: ExecutableGraph) -> None:
+            self._graphs.discard(graph)
+            try:
+                self._stream.synchronize()
+            finally:
+                recorded.free()
+
+        return ExecutableGraph(calls, partial(recorded.launch, self._stream), release)
+
+    def _buffer(self, name: str) -> Buffer:
+        if name not in self.manifest.buffers:
+            raise unknown("buffer", name, self.manifest.buffers)
+        return self.manifest.buffers[name]

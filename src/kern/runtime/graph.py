@@ -1,0 +1,34 @@
+"""A recorded run: programs at fixed symbol values, replayed as one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kern.runtime.errors import Closed
+from kern.runtime.symbols import Values
+
+Call = tuple[str, Values]
+"""A program and its symbol values."""
+
+
+class ExecutableGraph:
+    """Made by `Executable.graph`. Runs its calls, in order, at the values they were recorded with."""
+
+    def __init__(
+        self, calls: Sequence[Call], replay: Callable[[], None], release: Callable[[ExecutableGraph], None]
+    ) -> None:
+        self.calls = tuple((program, dict(values)) for program, values in calls)
+        self._replay: Callable[[], None] | None = replay
+        self._release = release
+
+    def launch(self) -> None:
+        """Run; returns when it is under way. Raises LaunchError, or Closed after `close`."""
+        if self._replay is None:
+            raise Closed("the graph is closed", "record it again, from an executable that is open")
+        self._replay()
+
+    def close(self) -> None:
+        """Forget the recording. A second call does nothing; closing the executable closes its graphs."""
+        if self._replay is not None:
+            self._replay = None
+            self._release(self)

@@ -1,0 +1,85 @@
+"""How many bytes each buffer, scratch and state takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kern.device.base import ALIGNMENT
+from kern.manifest.errors import KernError
+from kern.manifest.expressions import Expr, Interval, evaluate
+from kern.manifest.params import DTYPE_BYTES, DType
+from kern.manifest.types import State
+from kern.verifier import VerifiedManifest
+from kern.verifier.ranges import Ranges
+
+ScratchKey = tuple[str, str]
+"""Kernel name and scratch name."""
+
+
+class BadCapacity(KernError):
+    """A capacity or a number of sequences below 1."""
+
+    code: ClassVar[str] = "capacity"
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Reserved bytes by name: arrays at the bounds of their symbols, states at the capacity asked for."""
+
+    buffers: Mapping[str, int]
+    scratch: Mapping[ScratchKey, int]
+    states: Mapping[str, int]
+
+
+def sizes(verified: VerifiedManifest, capacity: int, sequences: int) -> Sizes:
+    """The bytes to reserve for everything in the manifest.
+
+    `capacity` counts the tokens of one sequence. A state with `bytes_per_token` takes that times the
+    capacity, rounded up to the state's granule, times `sequences`; a state with `bytes` takes `bytes` times
+    `sequences`. Raises BadCapacity.
+    """
+    for what, count in (("capacity", capacity), ("sequences", sequences)):
+        if count < 1:
+            raise BadCapacity(f"{what} is {count}", f"give {what} of at least 1")
+    manifest = verified.manifest
+    ranges = Ranges.of(manifest)
+    return Sizes(
+        {name: array_bytes(b.dtype, b.shape, highs(ranges.buffers[name])) for name, b in manifest.buffers.items()},
+        {
+            (kernel, name): array_bytes(scratch.dtype, scratch.shape, highs(ranges.kernels[kernel]))
+            for kernel, entry in manifest.kernels.items()
+            for name, scratch in entry.impl.scratch.items()
+        },
+        {name: _state_bytes(state, capacity, sequences) for name, state in manifest.states.items()},
+    )
+
+
+def dimensions(shape: Sequence[Expr], values: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape at `values`. Raises KeyError for a symbol without a value."""
+    return tuple(evaluate(dimension, values) for dimension in shape)
+
+
+def array_bytes(dtype: DType, shape: Sequence[Expr], values: Mapping[str, int]) -> int:
+    """Bytes of a dense array at `values`. Raises KeyError for a symbol without a value."""
+    return DTYPE_BYTES[dtype] * math.prod(dimensions(shape, values))
+
+
+def round_up(size: int, multiple: int = ALIGNMENT) -> int:
+    """The least multiple of `multiple` that is not below `size`."""
+    return -(-size // multiple) * multiple
+
+
+def highs(ranges: Mapping[str, Interval]) -> dict[str, int]:
+    """The upper bound of each symbol."""
+    return {name: high for name, (_, high) in ranges.items()}
+
+
+def _state_bytes(state: State, capacity: int, sequences: int) -> int:
+    if state.bytes is not None:
+        return state.bytes * sequences
+    assert state.bytes_per_token is not None
+    return state.bytes_per_token * round_up(capacity, state.granule) * sequences
