@@ -31,7 +31,7 @@ def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -
     launched = 0
     while launched < steps or reports:
         if launched < steps and len(reports) < AHEAD and not (reports and reports[0][1].done()):
-            sequence.replay("decode", 1)
+            sequence.run("decode", 1)
             reports.append((executable.read_async("step_position"), executable.read_async("token_ring")))
             launched += 1
             continue
@@ -49,6 +49,6 @@ def host_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> 
         sequence.place([token], position + step)
         if begins:
             sequence.run("begin", 1)
-        sequence.replay("decode", 1)
+        sequence.run("decode", 1)
         token = int(np.asarray(executable.read("next_token"))[0])
         yield token

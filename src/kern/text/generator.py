@@ -107,7 +107,7 @@ class Generator:
     ) -> None:
         """`chunk` is the most tokens a prefill call takes, at most what the program allows.
 
-        With `eager`, nothing is recorded as a graph. With `host_fed`, each step waits for the one before,
+        `graphs` says what was recorded as a graph, program and tokens; with `eager`, nothing is. With `host_fed`, each step waits for the one before,
         though the manifest could feed itself. Raises ContractError and PromptError.
         """
         check_generation(executable.manifest)
@@ -115,9 +115,12 @@ class Generator:
             raise PromptError(f"a chunk of {chunk} tokens is none", "give at least 1")
         self.tokenizer = tokenizer
         self.current: Generation | None = None
-        self._sequence = PagedSequence(executable, eager=eager)
+        self._sequence = PagedSequence(executable)
         self._chunk = min(chunk, self._sequence.most_tokens("prefill"))
         self._decode = _decode(executable, host_fed)
+        self.graphs: tuple[tuple[str, int], ...] = () if eager else (("prefill", self._chunk), ("decode", 1))
+        for program, tokens in self.graphs:
+            self._sequence.record(program, tokens)
 
     @property
     def executable(self) -> Executable:
@@ -147,14 +150,11 @@ class Generator:
         return Generation(self, ids, max_tokens, ignore_stop)
 
     def prefill(self, ids: Sequence[int]) -> None:
-        """Put the state of `ids` in place from position 0. Full chunks are replayed from one graph."""
+        """Put the state of `ids` in place, from position 0. A full chunk replays a graph, the rest runs eagerly."""
         for start in range(0, len(ids), self._chunk):
             chunk = ids[start : start + self._chunk]
             self._sequence.place(chunk, start)
-            if len(chunk) == self._chunk:
-                self._sequence.replay("prefill", len(chunk))
-            else:
-                self._sequence.run("prefill", len(chunk))
+            self._sequence.run("prefill", len(chunk))
         self._sequence.executable.synchronize()
 
     def decode(self, token: int, position: int, steps: int) -> Iterator[int]:

@@ -42,7 +42,7 @@ def score(
     check_scoring(executable.manifest)
     ids = tokenizer.encode(text) if isinstance(text, str) else text
     check_ids(ids, tokenizer)
-    sequence = PagedSequence(executable, eager=True)
+    sequence = PagedSequence(executable)
     given, targets = ids[:-1], ids[1:]
     if not targets:
         raise PromptError("the text has one token", "a score needs at least two")

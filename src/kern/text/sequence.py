@@ -27,9 +27,8 @@ class PagedSequence:
     `capacity` is the number of tokens whose state fits: the executable's, or the manifest's where that is less.
     """
 
-    def __init__(self, executable: Executable, *, eager: bool) -> None:
+    def __init__(self, executable: Executable) -> None:
         self.executable = executable
-        self._eager = eager
         self._graphs: dict[tuple[str, int], ExecutableGraph] = {}
         most = executable.manifest.symbols[PAGES.sym].max * PAGE
         self.capacity = min(executable.capacity, most)
@@ -55,19 +54,17 @@ class PagedSequence:
         write("seq_lens", np.array([end], dtype=np.int32))
         write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32))
 
+    def record(self, program: str, tokens: int) -> None:
+        """Have `run` of this program and size replay a graph from now on."""
+        self._graphs[program, tokens] = self.executable.graph([(program, self._values(tokens))])
+
     def run(self, program: str, tokens: int) -> None:
         """Run `program` over the inputs in place."""
-        self.executable.run(program, self._values(tokens))
-
-    def replay(self, program: str, tokens: int) -> None:
-        """As `run`, through a graph that is recorded the first time; launch by launch where eager."""
-        if self._eager:
-            self.run(program, tokens)
-            return
-        key = program, tokens
-        if key not in self._graphs:
-            self._graphs[key] = self.executable.graph([(program, self._values(tokens))])
-        self._graphs[key].launch()
+        graph = self._graphs.get((program, tokens))
+        if graph is None:
+            self.executable.run(program, self._values(tokens))
+        else:
+            graph.launch()
 
     def _values(self, tokens: int) -> dict[str, int]:
         return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}
