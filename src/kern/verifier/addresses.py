@@ -1,0 +1,104 @@
+"""Rule 7, pointers: dtype, alignment and bounds of the buffers and states that a dispatch passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kern.manifest.diagnostics import Code, Path
+from kern.manifest.params import Param
+from kern.manifest.types import BufferArg, State, StateArg
+from kern.verifier.example import edit
+from kern.verifier.found import Found
+from kern.verifier.hints import number
+from kern.verifier.scope import BASE_ALIGNMENT, Scope
+
+_SCALE = "/programs/fill/dispatches/1"
+_RECORD = "/programs/fill/dispatches/2"
+
+DTYPE = Code(
+    "K0707",
+    "buffer of another dtype",
+    "A buffer goes only to parameters that point to its own dtype; nothing is converted on the way. Pass another "
+    "buffer, or mend the dtype of the buffer or the parameter.",
+    edit(f"{_SCALE}/args/1/buf", '"signal"', '"mixed"'),
+)
+STATE_TO_BUFFER = Code(
+    "K0708",
+    "state where a buffer belongs",
+    "A state is opaque bytes without a dtype and goes only to parameters declared `ptr`. A kernel that works on state "
+    "declares the parameter so.",
+    edit(f"{_SCALE}/args/1", '{"state": "history"}', '{"buf": "mixed"}'),
+)
+MISALIGNED = Code(
+    "K0713",
+    "misaligned offset",
+    "The address must be a multiple of the dtype's size, and of the `align` of the interface's parameter or of any "
+    "launch that it is forwarded to. Buffers start at multiples of 256 bytes and no better, states at multiples of "
+    "their own `align`, so alignment is a matter of the offset.",
+    edit(f"{_SCALE}/args/1", '{"buf": "mixed", "offset": 8}', '{"buf": "mixed", "offset": 16}'),
+)
+OUTSIDE_BUFFER = Code(
+    "K0714",
+    "offset outside the buffer",
+    "An offset is at least 0 and less than the bytes reserved for the buffer, at the upper bounds of its symbols over "
+    "all programs that use it.",
+    edit(f"{_SCALE}/args/1", '{"buf": "mixed", "offset": 32768}', '{"buf": "mixed", "offset": 32752}'),
+)
+OUTSIDE_STATE = Code(
+    "K0715",
+    "offset outside the state's granule",
+    "Of a state that grows with tokens, only the first granule is there at any capacity, so an offset is less than "
+    "bytes_per_token × granule; of a state per sequence, it is less than `bytes`. It selects a part inside, such as "
+    "one layer's.",
+    edit(f"{_RECORD}/args/1", '{"state": "history", "offset": 8192}', '{"state": "history", "offset": 8176}'),
+)
+
+
+def buffer(scope: Scope, arg: BufferArg, param: Param, alignment: int, path: Path) -> Iterator[Found]:
+    """A declared buffer for a parameter that takes buffers."""
+    declared, size = scope.manifest.buffers[arg.buf], scope.buffer_bytes[arg.buf]
+    if declared.dtype != param.dtype:
+        message = f"`{arg.buf}` is {declared.dtype}, and the kernel takes `{param}`"
+        yield Found(DTYPE, path, message, "pass another buffer, or give both the same dtype")
+    # An offset is a constant while an array shrinks with its symbols: what is reserved bounds it.
+    elif arg.offset < 0 or (size is not None and arg.offset >= size):
+        yield _outside(OUTSIDE_BUFFER, arg.buf, arg.offset, size, path)
+    elif arg.offset % alignment or alignment > BASE_ALIGNMENT:
+        yield _misaligned(arg.buf, arg.offset, alignment, BASE_ALIGNMENT, path)
+
+
+def state(scope: Scope, arg: StateArg, param: Param, alignment: int, path: Path) -> Iterator[Found]:
+    """A declared state for a parameter that is a pointer."""
+    declared = scope.manifest.states[arg.state]
+    size, base = _granule_bytes(declared), max(BASE_ALIGNMENT, declared.align)
+    if param.dtype is not None:
+        message = f"the state `{arg.state}` for `{param}`"
+        yield Found(STATE_TO_BUFFER, path, message, "give a buffer, or declare the parameter `ptr`")
+    elif arg.offset < 0 or (size is not None and arg.offset >= size):
+        yield _outside(OUTSIDE_STATE, arg.state, arg.offset, size, path)
+    elif arg.offset % alignment or alignment > base:
+        yield _misaligned(arg.state, arg.offset, alignment, base, path)
+
+
+def _granule_bytes(state: State) -> int | None:
+    """The bytes that are there at any capacity, None where the declaration has a fault."""
+    if (state.bytes_per_token is None) == (state.bytes is None) or state.granule < 1:
+        return None
+    size = state.bytes if state.bytes_per_token is None else state.bytes_per_token * state.granule
+    return size if size is not None and size > 0 else None
+
+
+def _outside(code: Code, name: str, offset: int, size: int | None, path: Path) -> Found:
+    within = f"the {number(size)} bytes of " if size is not None else ""
+    return Found(code, (*path, "offset"), f"offset {offset} is outside {within}`{name}`", "make the offset smaller")
+
+
+def _misaligned(name: str, offset: int, alignment: int, base: int, path: Path) -> Found:
+    if offset % alignment:
+        message = f"offset {offset} is no multiple of the {alignment} bytes that the kernel needs"
+        return Found(MISALIGNED, (*path, "offset"), message, f"move it to a multiple of {alignment}")
+    message = f"the kernel needs a multiple of {alignment} bytes, and `{name}` starts at a multiple of {base}"
+    return Found(MISALIGNED, path, message, "ask for less alignment in the kernel, or for more in the state")
+
+
+CODES = (DTYPE, STATE_TO_BUFFER, MISALIGNED, OUTSIDE_BUFFER, OUTSIDE_STATE)

@@ -1,0 +1,137 @@
+"""Rule 8: data flow, program by program: nothing is read that nothing wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kern.manifest.diagnostics import Code, Diagnostic, Path
+from kern.manifest.params import DType
+from kern.manifest.types import BufferArg, Dispatch, Program
+from kern.verifier.example import edit
+from kern.verifier.scope import Scope
+from kern.verifier.unresolved import Unresolved, resolves, slots
+
+_SUMMARY = "/programs/step/dispatches/3"
+
+NOTHING_WROTE = Code(
+    "K0801",
+    "read of what nothing wrote",
+    "A workspace or output holds nothing at the start of a program: its memory served others before. Some earlier "
+    "dispatch of the same program must write it; a write to any part counts. What outlives a program is a carry.",
+    edit("/programs/fill/dispatches/1/args/1", '{"buf": "scaled"}', '{"buf": "mixed"}'),
+)
+INPUT_WRITTEN = Code(
+    "K0802",
+    "write to an input",
+    "Inputs belong to the host, which writes them between executions and relies on their content. Write to a "
+    "workspace, or declare the buffer a carry.",
+    edit("/buffers/total/class", '"input"', '"carry"'),
+)
+WEIGHT_WRITTEN = Code(
+    "K0803",
+    "write to a weight",
+    "Weights are the tensors of a file, shared between executions and perhaps mapped read-only. Write to a workspace.",
+    edit("/buffers/total/class", '"weight"', '"carry"'),
+)
+OUTPUT_NEVER_WRITTEN = Code(
+    "K0804",
+    "output that no program writes",
+    "The host would always read zeros. Some program writes each output; one that leaves only state behind writes none, "
+    "which is fine. Take the output out, or write it.",
+    edit(f"{_SUMMARY}/args/0/buf", '"mixed"', '"peak"'),
+)
+CARRY_NEVER_WRITTEN = Code(
+    "K0805",
+    "carry that no program writes",
+    "A carry hands results from one execution to later ones, and this one would always hold zeros. What the host "
+    "provides is an input.",
+    edit("/buffers/signal/class", '"carry"', '"input"'),
+)
+
+
+def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
+    """Everything of rule 8."""
+    written: set[str] = set()
+    for program in scope.manifest.programs.values():
+        for dispatch in program.dispatches:
+            written.update(_touched(scope, dispatch))
+    never = {
+        name
+        for name, buffer in scope.manifest.buffers.items()
+        if buffer.class_ in ("output", "carry") and name not in written
+    }
+    for name in scope.manifest.buffers:
+        if name in never and not {None, scope.manifest.buffers[name].dtype} & unresolved.written:
+            yield _never_written(scope, name)
+    for name, program in scope.manifest.programs.items():
+        yield from _Walk(scope, never).check(program, ("programs", name, "dispatches"))
+
+
+def _touched(scope: Scope, dispatch: Dispatch) -> Iterator[str]:
+    """Buffers that the dispatch writes, or may write where its arguments do not resolve."""
+    for arg, param in slots(scope, dispatch):
+        if isinstance(arg, BufferArg) and (param is None or param.writes):
+            yield arg.buf
+
+
+def _never_written(scope: Scope, name: str) -> Diagnostic:
+    class_ = scope.manifest.buffers[name].class_
+    code = OUTPUT_NEVER_WRITTEN if class_ == "output" else CARRY_NEVER_WRITTEN
+    return code.at(
+        ("buffers", name), f"no program writes the {class_} `{name}`", "write it, or take it out", anchor="key"
+    )
+
+
+class _Walk:
+    """One program in order. `excused` are buffers whose lack of any write is told elsewhere."""
+
+    def __init__(self, scope: Scope, excused: set[str]) -> None:
+        self.scope = scope
+        buffers = scope.manifest.buffers
+        given = {name for name, buffer in buffers.items() if buffer.class_ in ("input", "weight", "carry")}
+        self.written = given | excused
+        self.maybe_written: set[DType | None] = set()
+
+    def check(self, program: Program, path: Path) -> Iterator[Diagnostic]:
+        for index, dispatch in enumerate(program.dispatches):
+            interface = self.scope.interfaces.get(dispatch.kernel)
+            if interface is None or len(interface.params) != len(dispatch.args):
+                self._unclear(dispatch)
+                continue
+            written: list[str] = []
+            for position, reads, writes in interface.pointers:
+                arg, param = dispatch.args[position], interface.params[position]
+                if not isinstance(arg, BufferArg) or not resolves(self.scope, arg, param):
+                    if writes and param.dtype is not None:
+                        self.maybe_written.add(param.dtype)
+                    continue
+                place = (*path, index, "args", position)
+                if reads and arg.buf not in self.written:
+                    yield from self._read(arg.buf, place)
+                if writes:
+                    written.append(arg.buf)
+                    yield from self._write(arg.buf, place)
+            self.written.update(written)
+
+    def _unclear(self, dispatch: Dispatch) -> None:
+        self.written.update(_touched(self.scope, dispatch))
+        for arg, param in slots(self.scope, dispatch):
+            if arg is None and param is not None and param.writes and param.dtype is not None:
+                self.maybe_written.add(param.dtype)
+
+    def _read(self, name: str, path: Path) -> Iterator[Diagnostic]:
+        self.written.add(name)
+        if self.scope.manifest.buffers[name].dtype in self.maybe_written:
+            return
+        message = f"nothing in this program wrote `{name}` before"
+        yield NOTHING_WROTE.at(path, message, "write it in an earlier dispatch, or read another buffer")
+
+    def _write(self, name: str, path: Path) -> Iterator[Diagnostic]:
+        class_ = self.scope.manifest.buffers[name].class_
+        if class_ == "input":
+            yield INPUT_WRITTEN.at(path, f"`{name}` is an input", "write to a workspace or a carry")
+        elif class_ == "weight":
+            yield WEIGHT_WRITTEN.at(path, f"`{name}` is a weight", "write to a workspace")
+
+
+CODES = (NOTHING_WROTE, INPUT_WRITTEN, WEIGHT_WRITTEN, OUTPUT_NEVER_WRITTEN, CARRY_NEVER_WRITTEN)

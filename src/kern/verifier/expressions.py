@@ -1,0 +1,72 @@
+"""Expressions under ranges that may be incomplete: bounds, and what is wrong inside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Mapping
+from typing import Literal
+
+from kern.manifest.diagnostics import Path
+from kern.manifest.expressions import Add, CeilDiv, Expr, Interval, Mul, Sym, symbols
+
+Fault = tuple[Literal["symbol"], Path, str] | tuple[Literal["factor"], Path, int]
+
+
+def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
+    """The exact bounds of `expr`, None where a symbol has no range or a factor is below 1.
+
+    A None is never a fault of its own: the rule that took the range away has spoken.
+    """
+    if isinstance(expr, int):
+        return expr, expr
+    if isinstance(expr, Sym):
+        return ranges.get(expr.sym)
+    if isinstance(expr, Add):
+        first, second = interval(expr.add[0], ranges), interval(expr.add[1], ranges)
+        return None if first is None or second is None else (first[0] + second[0], first[1] + second[1])
+    inner, number = expr.mul if isinstance(expr, Mul) else expr.ceil_div
+    bounds = interval(inner, ranges)
+    if bounds is None or number < 1:
+        return None
+    low, high = bounds
+    return (low * number, high * number) if isinstance(expr, Mul) else (-(-low // number), -(-high // number))
+
+
+def faults(expr: Expr, path: Path, known: Container[str]) -> Iterator[Fault]:
+    """Unknown symbols and factors or divisors below 1, each with its place."""
+    if isinstance(expr, int):
+        return
+    if isinstance(expr, Sym):
+        if expr.sym not in known:
+            yield "symbol", path, expr.sym
+    elif isinstance(expr, Add):
+        for index, part in enumerate(expr.add):
+            yield from faults(part, (*path, "add", index), known)
+    else:
+        form = "mul" if isinstance(expr, Mul) else "ceil_div"
+        inner, number = expr.mul if isinstance(expr, Mul) else expr.ceil_div
+        yield from faults(inner, (*path, form, 0), known)
+        if number < 1:
+            yield "factor", (*path, form, 1), number
+
+
+def symbols_from_zero(expr: Expr, ranges: Mapping[str, Interval]) -> list[str]:
+    """The symbols in `expr` that can be 0, each once."""
+    return [name for name in dict.fromkeys(symbols(expr)) if name in ranges and ranges[name][0] < 1]
+
+
+def divisor(expr: Expr, ranges: Mapping[str, Interval]) -> int:
+    """A number that divides `expr` at every value: the greatest that its form shows."""
+    bounds = interval(expr, ranges)
+    if bounds is not None and bounds[0] == bounds[1]:
+        return abs(bounds[0])
+    match expr:
+        case Mul():
+            return divisor(expr.mul[0], ranges) * expr.mul[1]
+        case Add():
+            return math.gcd(divisor(expr.add[0], ranges), divisor(expr.add[1], ranges))
+        case CeilDiv():
+            inner, by = divisor(expr.ceil_div[0], ranges), expr.ceil_div[1]
+            return inner // by if inner % by == 0 else 1
+        case _:
+            return 1

@@ -1,0 +1,95 @@
+"""Rule 7, built-in operators: whether m, n, k reach past the bytes behind the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kern.manifest.diagnostics import Code, Path
+from kern.manifest.expressions import Interval, Sym
+from kern.manifest.types import Arg, BufferArg, Dispatch, ExprArg, F32, ScratchArg, StateArg, Step, StepArg
+from kern.verifier.example import edit
+from kern.verifier.expressions import interval
+from kern.verifier.found import Found
+from kern.verifier.hints import number
+from kern.verifier.scalars import literal_fits
+from kern.verifier.scope import Scope, array_bytes
+from kern.verifier.wiring import ExternCall, Interface
+
+_PRODUCT = "/programs/fill/dispatches/0"
+_OPERANDS = ("C", "A", "W")
+
+PAST_THE_END = Code(
+    "K0716",
+    "matrix product past the end of an argument",
+    "C takes m·n elements, A m·k and W n·k, counted from the argument's offset. At the upper bounds of the program's "
+    "symbols they must lie within the array, or the operator would read or write what is not its own. Usually two "
+    "extents are swapped, or an offset leaves too little behind it.",
+    edit(f"{_PRODUCT}/args/4", '{"i32": 256}', '{"i32": 64}'),
+)
+EXTENT_ZERO = Code(
+    "K0718",
+    "matrix product without extent",
+    "m, n and k are at least 1 at every value of the program's symbols. A product without rows, columns or depth is "
+    "an error of the operator.",
+    edit(f"{_PRODUCT}/args/3", '{"sym": "start"}', '{"sym": "rows"}'),
+)
+
+
+def check(scope: Scope, program: str, dispatch: Dispatch, interface: Interface) -> Iterator[Found]:
+    """A dispatch without other faults, against every operator behind its kernel."""
+    for call in interface.externs:
+        yield from _call(scope, program, dispatch, call)
+
+
+def _call(scope: Scope, program: str, dispatch: Dispatch, call: ExternCall) -> Iterator[Found]:
+    step = scope.manifest.kernels[dispatch.kernel].impl.steps[call.step]
+    extents = [_extent(scope, program, dispatch, arg) for arg in step.args[3:6]]
+    known = [extent for extent in extents if extent is not None]
+    for index, extent in enumerate(extents):
+        if extent is not None and extent[0] < 1:
+            message = f"{'mnk'[index]} can be {number(extent[0])}"
+            yield Found(EXTENT_ZERO, _place(step.args[3 + index]), message, "make it 1 or more")
+    if len(known) < len(extents) or min(low for low, _ in known) < 1:
+        return
+    m, n, k = (high for _, high in known)
+    past = []
+    for index, needed in enumerate(call.extern.operand_bytes(m, n, k)):
+        behind = _behind(scope, program, dispatch, step, index)
+        if behind is not None and needed > behind:
+            past.append((index, f"{_OPERANDS[index]} takes {number(needed)} bytes of {number(behind)}"))
+    if past:
+        # One wrong extent reaches past two operands: one fault, told at the first.
+        message = f"{' and '.join(told for _, told in past)}, at m {m}, n {n}, k {k}"
+        place = _place(step.args[past[0][0]])
+        yield Found(PAST_THE_END, place, message, "mend the extents, the offset or the array")
+
+
+def _extent(scope: Scope, program: str, dispatch: Dispatch, arg: StepArg) -> Interval | None:
+    given = dispatch.args[arg.arg] if isinstance(arg, Arg) else arg
+    if isinstance(given, Sym | ExprArg):
+        expr = given.expr if isinstance(given, ExprArg) else given
+        return interval(expr, scope.ranges.programs[program])
+    if isinstance(given, BufferArg | StateArg | ScratchArg | F32) or not literal_fits(given):
+        return None
+    return given.value, given.value
+
+
+def _behind(scope: Scope, program: str, dispatch: Dispatch, step: Step, index: int) -> int | None:
+    """Bytes from the operand's address to the array's end, at the upper bounds that hold for it here."""
+    arg = step.args[index]
+    given = dispatch.args[arg.arg] if isinstance(arg, Arg) else arg
+    if isinstance(given, BufferArg):
+        size = array_bytes(scope.manifest.buffers[given.buf], scope.ranges.programs[program])
+    elif isinstance(given, ScratchArg):
+        size = scope.scratch_bytes[dispatch.kernel][given.scratch]
+    else:
+        return None
+    return None if size is None else size - given.offset
+
+
+def _place(arg: StepArg) -> Path:
+    """The dispatch's own argument; where the step fixes it, the arguments as a whole."""
+    return ("args", arg.arg) if isinstance(arg, Arg) else ("args",)
+
+
+CODES = (PAST_THE_END, EXTENT_ZERO)

@@ -1,0 +1,124 @@
+"""Rule 5, a step as such: its symbol, its pin, its arguments against its own parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kern.manifest.diagnostics import Code, Diagnostic, Path
+from kern.manifest.types import Arg, ScratchArg, Step
+from kern.verifier import externs, geometry
+from kern.verifier.example import edit
+from kern.verifier.scope import Scope
+
+_SCALE = "/kernels/scale/impl/steps/0"
+_FINAL = "/kernels/summarize/impl/steps/1"
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_DIGEST = "0f" * 32
+
+NO_STEPS = Code(
+    "K0501",
+    "kernel without steps",
+    "A kernel's implementation launches at least one thing; otherwise nothing behind the interface does its work.",
+    edit(
+        "/kernels/scale/impl/steps",
+        "[]",
+        '[{"symbol": "scale_f32", "params": ["out buffer<f32>", "in buffer<f32>", "f32"], "block": [128, 1, 1], '
+        '"grid": [{"sym": "rows"}, 1, 1], "args": [{"arg": 0}, {"arg": 1}, {"arg": 2}]}]',
+    ),
+)
+SYMBOL_EMPTY = Code(
+    "K0502",
+    "step without a symbol",
+    "The symbol is the kernel's name in its file, mangled where the file has it so, or `extern:` and the name of an "
+    "operator built into the device.",
+    edit(f"{_SCALE}/symbol", '""', '"scale_f32"'),
+)
+SHA256_MALFORMED = Code(
+    "K0510",
+    "malformed sha256",
+    "A pin's hash is the file's SHA-256 as 64 hexadecimal digits, as `sha256sum` prints it.",
+    edit(f"{_FINAL}/sha256", '"0f0f"', f'"{_DIGEST}"'),
+)
+SHA256_ALONE = Code(
+    "K0511",
+    "sha256 without cubin",
+    "A hash pins the content of one file, and `cubin` says which. Without it the symbol is looked for in all files, "
+    "and nothing says whose hash this is.",
+    edit(f"{_SCALE}/symbol", f'"scale_f32", "sha256": "{_DIGEST}"',
+         f'"scale_f32", "cubin": "scale.cubin", "sha256": "{_DIGEST}"'),
+)  # fmt: skip
+CUBIN_NAME = Code(
+    "K0512",
+    "kernel file name that is empty or a path",
+    "`cubin` is the bare name of a file in the artifact's `kernels` folder. Paths are refused, so that no manifest "
+    "can make the loader open anything elsewhere.",
+    edit(f"{_FINAL}/cubin", '"../summary.cubin"', '"summary.cubin"'),
+)
+ARGUMENT_COUNT = Code(
+    "K0513",
+    "step arguments and parameters differ in number",
+    "A step passes one argument for each parameter of the kernel it launches, in the same order.",
+    edit(f"{_SCALE}/args", '[{"arg": 0}, {"arg": 1}, {"arg": 2}]', '[{"arg": 0}, {"arg": 1}, {"arg": 2}, {"i32": 4}]'),
+)
+ARGUMENT_KIND = Code(
+    "K0514",
+    "step argument of another kind",
+    "A pointer parameter takes a forwarded argument or a scratch; a scalar takes a forwarded argument or a literal. "
+    "A literal is no address, and a scratch is no number.",
+    edit(f"{_FINAL}/args/2", '{"f32": 0.0}', '{"scratch": "part"}'),
+)
+
+
+def check(scope: Scope) -> Iterator[Diagnostic]:
+    """Everything of rule 5."""
+    for name, kernel in scope.manifest.kernels.items():
+        path: Path = ("kernels", name, "impl", "steps")
+        if not kernel.impl.steps:
+            yield NO_STEPS.at(path, f"`{name}` launches nothing", "give it a step")
+        for index, step in enumerate(kernel.impl.steps):
+            yield from _step(scope, name, step, (*path, index))
+
+
+def _step(scope: Scope, kernel: str, step: Step, path: Path) -> Iterator[Diagnostic]:
+    if step.extern is not None:
+        yield from externs.check(step, path)
+    else:
+        if not step.symbol:
+            yield SYMBOL_EMPTY.at((*path, "symbol"), "the symbol is empty", "name the kernel in its file")
+        yield from geometry.check(scope, step, scope.ranges.kernels[kernel], path)
+        yield from _pin(step, path)
+    yield from argument_faults(step, path)
+
+
+def _pin(step: Step, path: Path) -> Iterator[Diagnostic]:
+    if step.sha256 is not None and step.cubin is None:
+        message = "a hash without the name of a file"
+        yield SHA256_ALONE.at((*path, "sha256"), message, "add `cubin`, or take `sha256` out")
+    elif step.sha256 is not None and not _SHA256.fullmatch(step.sha256):
+        message = f"{len(step.sha256)} characters that are not 64 hexadecimal digits"
+        yield SHA256_MALFORMED.at((*path, "sha256"), message, "write what `sha256sum` prints for the file")
+    if step.cubin is not None and (step.cubin in ("", ".", "..") or set(step.cubin) & set("/\\\0")):
+        message = "the name is empty" if not step.cubin else "the name is a path"
+        yield CUBIN_NAME.at((*path, "cubin"), message, "write the bare name of a file in `kernels`")
+
+
+def argument_faults(step: Step, path: Path) -> Iterator[Diagnostic]:
+    """Arguments against the launch's own parameters: number and kind."""
+    params = externs.launch_params(step)
+    if len(step.args) != len(params):
+        message = f"{len(step.args)} arguments for {len(params)} parameters"
+        yield ARGUMENT_COUNT.at((*path, "args"), message, "pass one for each parameter")
+        return
+    for index, (arg, param) in enumerate(zip(step.args, params, strict=True)):
+        if isinstance(arg, Arg) or isinstance(arg, ScratchArg) == param.is_pointer:
+            continue
+        given = "a scratch" if isinstance(arg, ScratchArg) else f"a literal {arg.scalar}"
+        hint = "pass a scratch or an interface argument" if param.is_pointer else "pass a literal or an argument"
+        yield ARGUMENT_KIND.at((*path, "args", index), f"{given} for `{param}`", hint)
+
+
+CODES = (
+    NO_STEPS, SYMBOL_EMPTY, SHA256_MALFORMED, SHA256_ALONE, CUBIN_NAME, ARGUMENT_COUNT, ARGUMENT_KIND,
+    *geometry.CODES, *externs.CODES,
+)  # fmt: skip

@@ -1,0 +1,150 @@
+"""Rule 9: what is declared and used by nothing, and programs that do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
+from kern.manifest.types import Arg, Kernel
+from kern.verifier.example import edit
+from kern.verifier.scope import Scope
+from kern.verifier.unresolved import Unresolved
+from kern.verifier.wiring import wired
+
+_SPARE = (
+    '{"params": ["out buffer<f32>", "in buffer<f32>", "f32"], "impl": {"steps": [{"symbol": "spare_f32", '
+    '"params": ["out buffer<f32>", "in buffer<f32>", "f32"], "block": [128, 1, 1], '
+    '"grid": [{"sym": "rows"}, 1, 1], "args": [{"arg": 0}, {"arg": 1}, {"arg": 2}]}]}}'
+)
+
+SYMBOL_UNUSED = Code(
+    "K0901",
+    "unused symbol",
+    "Callers give a value for the symbols that their program uses, and nothing uses this one: no shape, no grid, no "
+    "shared memory, no argument. Bounds inside a program are no use of it.",
+    Example(
+        {"/symbols/spare": '{"max": 8}'},
+        {"/symbols/spare": '{"max": 8}', "/kernels/scale/impl/steps/0/grid/1": '{"sym": "spare"}'},
+    ),
+)
+STATE_UNUSED = Code(
+    "K0902",
+    "unused state",
+    "Memory would be kept for a state that no dispatch passes to a kernel. Usually a generator misspelt its name, or "
+    "left out the dispatch.",
+    Example(
+        {"/states/spare": '{"bytes": 64}'},
+        {
+            "/states/spare": '{"bytes": 64}',
+            "/programs/step/dispatches/2/args/1": '{"state": "spare"}',
+        },
+    ),
+)
+BUFFER_UNUSED = Code(
+    "K0903",
+    "unused buffer",
+    "No dispatch passes this buffer to a kernel, yet memory would be reserved for it, and a weight would be loaded.",
+    Example(
+        {"/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}'},
+        {
+            "/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}',
+            "/programs/fill/dispatches/1/args/0/buf": '"spare"',
+            "/programs/fill/dispatches/2/args/0/buf": '"spare"',
+        },
+    ),
+)
+KERNEL_UNUSED = Code(
+    "K0904",
+    "unused kernel",
+    "No dispatch calls this kernel. Its files would be asked for, checked and loaded for nothing.",
+    Example(
+        {"/kernels/spare": _SPARE},
+        {"/kernels/spare": _SPARE, "/programs/step/dispatches/1/kernel": '"spare"'},
+    ),
+)
+PARAM_UNUSED = Code(
+    "K0905",
+    "unused interface parameter",
+    "Every caller passes this argument and no step of the implementation takes it. Take it out of the interface, or "
+    "forward it.",
+    edit("/kernels/scale/impl/steps/0/args/2", '{"f32": 0.5}', '{"arg": 2}'),
+)
+NO_PROGRAMS = Code(
+    "K0906",
+    "no programs",
+    "Programs are what a manifest is for: without one nothing can be run.",
+    edit(
+        "/programs",
+        "{}",
+        '{"step": {"dispatches": ['
+        '{"kernel": "product", "args": [{"buf": "mixed"}, {"buf": "signal"}, {"buf": "filter"}, {"sym": "rows"}, '
+        '{"i32": 128}, {"i32": 64}]}, '
+        '{"kernel": "scale", "args": [{"buf": "scaled"}, {"buf": "mixed"}, {"f32": 0.5}]}, '
+        '{"kernel": "record", "args": [{"buf": "scaled"}, {"state": "history"}, {"sym": "start"}, {"u32": 128}]}, '
+        '{"kernel": "summarize", "args": [{"buf": "peak"}, {"buf": "total"}, {"buf": "scaled"}, {"i32": 128}]}]}}',
+    ),
+)
+NO_DISPATCHES = Code(
+    "K0907",
+    "program without dispatches",
+    "Running this program would do nothing. Take it out, or give it its dispatches.",
+    Example(
+        {"/programs/idle": '{"dispatches": []}'},
+        {
+            "/programs/idle": '{"dispatches": [{"kernel": "product", "args": [{"buf": "mixed"}, {"buf": "signal"}, '
+            '{"buf": "filter"}, {"sym": "rows"}, {"i32": 128}, {"i32": 64}]}]}'
+        },
+    ),
+)
+
+
+def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
+    """Everything of rule 9."""
+    programs = scope.manifest.programs
+    if not programs:
+        yield NO_PROGRAMS.at(("programs",), "the manifest has no program", "add one")
+    for name, program in programs.items():
+        if not program.dispatches:
+            path: Path = ("programs", name, "dispatches")
+            yield NO_DISPATCHES.at(path, f"`{name}` dispatches nothing", "add a dispatch, or take the program out")
+    for name, kernel in scope.manifest.kernels.items():
+        yield from _params(kernel, ("kernels", name))
+    # A program without dispatches leaves its buffers and kernels idle: that has been said.
+    if programs and all(program.dispatches for program in programs.values()):
+        yield from _declarations(scope, unresolved)
+
+
+def _params(kernel: Kernel, path: Path) -> Iterator[Diagnostic]:
+    if not wired(kernel):
+        return
+    forwarded = {arg.arg for step in kernel.impl.steps for arg in step.args if isinstance(arg, Arg)}
+    for index, param in enumerate(kernel.params):
+        # One that is to be written and is not has been told by rule 6.
+        if index not in forwarded and not param.writes:
+            message = f"no step takes argument {index}, `{param}`"
+            yield PARAM_UNUSED.at((*path, "params", index), message, "forward it, or take it out")
+
+
+def _declarations(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
+    manifest, usage = scope.manifest, scope.usage
+    for name in manifest.symbols.keys() - usage.symbols if not unresolved.symbols else ():
+        yield _unused(SYMBOL_UNUSED, "symbol", name)
+    for name in manifest.states.keys() - usage.states if not unresolved.states else ():
+        yield _unused(STATE_UNUSED, "state", name)
+    for name, buffer in manifest.buffers.items():
+        # Outputs and carries that nothing writes are told by rule 8.
+        told = buffer.class_ in ("output", "carry")
+        if name not in usage.buffers and not told and not {None, buffer.dtype} & unresolved.buffers:
+            yield _unused(BUFFER_UNUSED, "buffer", name)
+    for name, kernel in manifest.kernels.items():
+        if name not in usage.kernels and len(kernel.params) not in unresolved.kernels:
+            yield _unused(KERNEL_UNUSED, "kernel", name)
+
+
+def _unused(code: Code, kind: str, name: str) -> Diagnostic:
+    return code.at((f"{kind}s", name), f"nothing uses the {kind} `{name}`", "take it out, or use it", anchor="key")
+
+
+CODES = (
+    SYMBOL_UNUSED, STATE_UNUSED, BUFFER_UNUSED, KERNEL_UNUSED, PARAM_UNUSED, NO_PROGRAMS, NO_DISPATCHES,
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""Who uses what: one walk over the kernels and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kern.manifest.expressions import Expr, Sym, symbols
+from kern.manifest.types import BufferArg, ExprArg, Kernel, Manifest, Program, StateArg
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The names that are mentioned, declared or not.
+
+    `kernels` and `buffers` map a name to the programs that use it, in the order of the programs.
+    """
+
+    kernels: Mapping[str, tuple[str, ...]]
+    buffers: Mapping[str, tuple[str, ...]]
+    states: frozenset[str]
+    symbols: frozenset[str]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Usage:
+        """Walk `manifest` once."""
+        kernels: dict[str, dict[str, None]] = {}
+        buffers: dict[str, dict[str, None]] = {}
+        states: set[str] = set()
+        used: set[str] = set()
+        for name, program in manifest.programs.items():
+            for kernel in {dispatch.kernel for dispatch in program.dispatches}:
+                kernels.setdefault(kernel, {})[name] = None
+            for buffer in _arguments(program, states, used):
+                buffers.setdefault(buffer, {})[name] = None
+        for expr in _expressions(manifest):
+            used.update(symbols(expr))
+        return cls(
+            {name: tuple(programs) for name, programs in kernels.items()},
+            {name: tuple(programs) for name, programs in buffers.items()},
+            frozenset(states),
+            frozenset(used),
+        )
+
+
+def _arguments(program: Program, states: set[str], used: set[str]) -> set[str]:
+    """The buffers a program mentions; states and symbols go into the sets given."""
+    buffers: set[str] = set()
+    for dispatch in program.dispatches:
+        for arg in dispatch.args:
+            if isinstance(arg, BufferArg):
+                buffers.add(arg.buf)
+            elif isinstance(arg, StateArg):
+                states.add(arg.state)
+            elif isinstance(arg, Sym):
+                used.add(arg.sym)
+            elif isinstance(arg, ExprArg):
+                used.update(symbols(arg.expr))
+    return buffers
+
+
+def _expressions(manifest: Manifest) -> Iterator[Expr]:
+    for buffer in manifest.buffers.values():
+        yield from buffer.shape
+    for kernel in manifest.kernels.values():
+        yield from _geometry(kernel)
+
+
+def _geometry(kernel: Kernel) -> Iterator[Expr]:
+    for scratch in kernel.impl.scratch.values():
+        yield from scratch.shape
+    for step in kernel.impl.steps:
+        yield from step.grid
+        yield step.shared_mem

@@ -1,0 +1,81 @@
+"""Which arguments of a kernel's steps resolve, and what an interface parameter asks of its callers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kern.manifest.params import Param
+from kern.manifest.types import Arg, Kernel, ScratchArg, Step
+from kern.verifier.externs import Extern, extern_of, launch_params
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """A step that is a built-in operator: its index among the steps, and the operator."""
+
+    step: int
+    extern: Extern
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A kernel as its callers see it.
+
+    `alignments` are in bytes, an interface parameter's own or that of a launch it is forwarded to, whichever
+    is more. `pointers` are (index, read, written) of every parameter to a buffer or state.
+    """
+
+    params: tuple[Param, ...]
+    alignments: tuple[int, ...]
+    pointers: tuple[tuple[int, bool, bool], ...]
+    externs: tuple[ExternCall, ...]
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> Interface:
+        """Work it out."""
+        alignments = [param.alignment for param in kernel.params]
+        for arg, param in _pairs(kernel):
+            if isinstance(arg, Arg) and not out_of_range(arg, kernel) and param.is_pointer:
+                alignments[arg.arg] = max(alignments[arg.arg], param.alignment)
+        pointers = [(i, p.reads, p.writes) for i, p in enumerate(kernel.params) if p.is_pointer]
+        calls = [(index, extern_of(step)) for index, step in enumerate(kernel.impl.steps)]
+        externs = tuple(ExternCall(index, extern) for index, extern in calls if extern is not None)
+        return cls(kernel.params, tuple(alignments), tuple(pointers), externs if wired(kernel) else ())
+
+
+def _pairs(kernel: Kernel) -> Iterator[tuple[object, Param]]:
+    for step in kernel.impl.steps:
+        yield from zip(step.args, launch_params(step), strict=False)
+
+
+def out_of_range(arg: Arg, kernel: Kernel) -> bool:
+    """Whether the interface has no such parameter."""
+    return not 0 <= arg.arg < len(kernel.params)
+
+
+def wired(kernel: Kernel) -> bool:
+    """Whether there are steps and every argument of theirs is known and of the right kind.
+
+    Where one is not, what the steps leave unread, unwritten or unused says nothing.
+    """
+    return bool(kernel.impl.steps) and all(_step_wired(kernel, step) for step in kernel.impl.steps)
+
+
+def _step_wired(kernel: Kernel, step: Step) -> bool:
+    params = launch_params(step)
+    return len(step.args) == len(params) and all(
+        _resolves(kernel, arg, param) for arg, param in zip(step.args, params, strict=True)
+    )
+
+
+def _resolves(kernel: Kernel, arg: object, param: Param) -> bool:
+    if isinstance(arg, Arg):
+        if out_of_range(arg, kernel):
+            return False
+        interface = kernel.params[arg.arg]
+        return interface.kind == param.kind and (interface.writes or not param.writes)
+    if isinstance(arg, ScratchArg):
+        scratch = kernel.impl.scratch.get(arg.scratch)
+        return scratch is not None and scratch.dtype == param.dtype
+    return not param.is_pointer
