@@ -114,8 +114,8 @@ def test_a_graph_equals_eager_byte_for_byte(toy: Path) -> None:
             for program, values in calls:
                 eager.run(program, values)
             graph.launch()
-            for executable in (eager, graphed):
-                seen.append([executable.read(name).tobytes() for name in ("seen", "total", "kept", "count")])
+            names = ("seen", "total", "kept", "count")
+            seen += [[executable.read(name).tobytes() for name in names] for executable in (eager, graphed)]
     assert seen[0::2] == seen[1::2]
     assert seen[0] != seen[2]
 
@@ -235,11 +235,11 @@ def test_arrays_of_another_dtype_or_too_long_are_refused(executable: Executable)
 
 
 def test_unknown_names_are_refused_with_those_there_are(executable: Executable) -> None:
-    with pytest.raises(UnknownName, match="no buffer is called 'y'.*total"):
+    with pytest.raises(UnknownName, match=r"no buffer is called 'y'.*total"):
         executable.read("y")
     with pytest.raises(UnknownName, match="no buffer"):
         executable.write("pool", np.zeros(1, np.float32))
-    with pytest.raises(UnknownName, match="no state is called 'x'.*pool"):
+    with pytest.raises(UnknownName, match=r"no state is called 'x'.*pool"):
         executable.clear("x")
 
 

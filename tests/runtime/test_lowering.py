@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from support.programs import RandomProgram, random_programs
 class NamedFunction:
     symbol: str
     layout: None = None
-    limits: FunctionLimits = FunctionLimits()
+    limits: FunctionLimits = field(default_factory=FunctionLimits)
 
 
 @dataclass(frozen=True)

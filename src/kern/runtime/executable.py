@@ -23,7 +23,6 @@ from kern.runtime.preparing import PreparedCalls
 from kern.runtime.sizes import array_bytes, dimensions, highs
 from kern.runtime.symbols import Values, checked, symbols_of
 from kern.verifier import VerifiedManifest
-from kern.verifier.ranges import Ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,6 @@ class Executable:
             loaded.verified, loaded.plan, loaded.bases, loaded.linkage, self._device, self._stream
         )
         self._graphs: set[ExecutableGraph] = set()
-        self._ranges = Ranges.of(loaded.verified.manifest).buffers
         self._buffers = resident(loaded.plan, loaded.bases)
         self._states = states(loaded.plan, loaded.bases)
 
@@ -153,7 +151,7 @@ class Executable:
                 f"buffer {name!r} is of class {buffer.class_}",
                 "the host reads outputs and carries; load with sharing=False to read every buffer",
             )
-        ranges = self._ranges[name]
+        ranges = self._loaded.verified.ranges.buffers[name]
         values = highs(ranges) if values is None else values
         named = checked(symbols_of(buffer.shape), ranges, values, f"buffer {name!r}")
         size = array_bytes(buffer.dtype, buffer.shape, named)

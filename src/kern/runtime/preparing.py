@@ -12,7 +12,6 @@ from kern.runtime.lowering import Linkage, lower
 from kern.runtime.planner import MemoryPlan
 from kern.runtime.symbols import Values, checked, program_symbols
 from kern.verifier import VerifiedManifest
-from kern.verifier.ranges import Ranges
 
 KEPT: Final = 64
 """Launch lists kept for reuse, the least recently used going first: symbol values may be without number."""
@@ -37,7 +36,7 @@ class PreparedCalls:
         self._stream = stream
         self._addresses = {name: program_addresses(manifest, name, plan, bases) for name in manifest.programs}
         self._needed = {name: program_symbols(manifest, name) for name in manifest.programs}
-        self._ranges = Ranges.of(manifest).programs
+        self._ranges = verified.ranges.programs
         self._kept: OrderedDict[tuple[str, tuple[int, ...]], Prepared] = OrderedDict()
 
     def prepared(self, program: str, values: Values) -> Prepared:

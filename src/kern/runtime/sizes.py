@@ -13,7 +13,6 @@ from kern.manifest.expressions import Expr, Interval, evaluate
 from kern.manifest.params import DTYPE_BYTES, DType
 from kern.manifest.types import State
 from kern.verifier import VerifiedManifest
-from kern.verifier.ranges import Ranges
 
 ScratchKey = tuple[str, str]
 """Kernel name and scratch name."""
@@ -45,8 +44,7 @@ def sizes(verified: VerifiedManifest, capacity: int, sequences: int) -> Sizes:
     for what, count in (("capacity", capacity), ("sequences", sequences)):
         if count < 1:
             raise BadCapacity(f"{what} is {count}", f"give {what} of at least 1")
-    manifest = verified.manifest
-    ranges = Ranges.of(manifest)
+    manifest, ranges = verified.manifest, verified.ranges
     return Sizes(
         {name: array_bytes(b.dtype, b.shape, highs(ranges.buffers[name])) for name, b in manifest.buffers.items()},
         {

@@ -18,8 +18,7 @@ from kern.manifest.expressions import bounds
 from kern.manifest.reading import MAX_BYTES, Reading, read
 from kern.manifest.source import Source
 from kern.manifest.types import Manifest
-from kern.verifier import VerifiedManifest, check, verified
-from kern.verifier.ranges import Ranges
+from kern.verifier import InvalidManifest, VerifiedManifest, check, verified
 
 HOST: Final = "host"
 """The target that stands for this machine's own."""
@@ -95,21 +94,27 @@ def examine(folder: ArtifactFolder, *, target: str | None = None, weights: Path 
     reading = read(folder.manifest_bytes())
     if reading.manifest is None:
         return _refused(folder.path, reading, reading.diagnostics)
-    faults = check(reading.manifest)
-    shared_mem = None if faults else _shared_mem(reading.manifest)
+    checked, faults = _checked(reading.manifest)
+    shared_mem = None if checked is None else _shared_mem(checked)
     resolution = resolve(reading.manifest, folder, target=target, weights=weights, shared_mem=shared_mem)
     faults += resolution.diagnostics
-    if faults:
+    if checked is None or faults:
         return _refused(folder.path, reading, faults)
-    return Examination(_report(folder.path, reading, ()), verified(reading.manifest), resolution)
+    return Examination(_report(folder.path, reading, ()), checked, resolution)
 
 
-def _shared_mem(manifest: Manifest) -> dict[StepKey, int]:
+def _checked(manifest: Manifest) -> tuple[VerifiedManifest | None, tuple[Diagnostic, ...]]:
+    try:
+        return verified(manifest), ()
+    except InvalidManifest as error:
+        return None, error.diagnostics
+
+
+def _shared_mem(checked: VerifiedManifest) -> dict[StepKey, int]:
     """The most dynamic shared memory that each step asks for in any program that runs it, in bytes."""
-    ranges = Ranges.of(manifest).kernels
     return {
-        (name, index): bounds(step.shared_mem, ranges[name])[1]
-        for name, kernel in manifest.kernels.items()
+        (name, index): bounds(step.shared_mem, checked.ranges.kernels[name])[1]
+        for name, kernel in checked.manifest.kernels.items()
         for index, step in enumerate(kernel.impl.steps)
     }
 
