@@ -1,0 +1,45 @@
+"""Model folders that several test packages share, built once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kern.models import build as building
+from kern.models.fetch import SMOLLM2, FetchError, fetch
+
+
+@pytest.fixture(scope="session")
+def compiled_once() -> Iterator[None]:
+    """Host kernels are compiled once for all the folders that are built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "compile_host_modules", cache(building.compile_host_modules))
+        yield
+
+
+@pytest.fixture(scope="session", params=["llama", "qwen3"])
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
+    """A tiny random model's folder, of each family in turn."""
+    folder = tmp_path_factory.mktemp("tiny") / str(request.param)
+    building.build(request.param, folder, random=True, seed=7, config="tiny", target="host")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    """SmolLM2's GGUF file in the cache."""
+    try:
+        return fetch(SMOLLM2, lambda done, total: None)
+    except FetchError as error:
+        pytest.skip(f"SmolLM2 cannot be had: {error}")
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
+    """SmolLM2's folder."""
+    folder = tmp_path_factory.mktemp("smollm2") / "smollm2"
+    building.build("smollm2", folder, checkpoint=smollm2_gguf, target="host")
+    return folder
