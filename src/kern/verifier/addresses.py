@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from kern.manifest.diagnostics import Code, Path
+from kern.manifest.diagnostics import Code
 from kern.manifest.params import Param
 from kern.manifest.types import BufferArg, State, StateArg
 from kern.verifier.example import edit
@@ -54,30 +52,32 @@ OUTSIDE_STATE = Code(
 )
 
 
-def buffer(scope: Scope, arg: BufferArg, param: Param, alignment: int, path: Path) -> Iterator[Found]:
-    """A declared buffer for a parameter that takes buffers."""
-    declared, size = scope.manifest.buffers[arg.buf], scope.buffer_bytes[arg.buf]
+def buffer(scope: Scope, arg: BufferArg, param: Param, alignment: int) -> Found | None:
+    """What is wrong with a declared buffer for a parameter that takes buffers."""
+    declared, size, offset = scope.manifest.buffers[arg.buf], scope.buffer_bytes[arg.buf], arg.offset
     if declared.dtype != param.dtype:
         message = f"`{arg.buf}` is {declared.dtype}, and the kernel takes `{param}`"
-        yield Found(DTYPE, path, message, "pass another buffer, or give both the same dtype")
+        return Found(DTYPE, (), message, "pass another buffer, or give both the same dtype")
     # An offset is a constant while an array shrinks with its symbols: what is reserved bounds it.
-    elif arg.offset < 0 or (size is not None and arg.offset >= size):
-        yield _outside(OUTSIDE_BUFFER, arg.buf, arg.offset, size, path)
-    elif arg.offset % alignment or alignment > BASE_ALIGNMENT:
-        yield _misaligned(arg.buf, arg.offset, alignment, BASE_ALIGNMENT, path)
+    if offset < 0 or (size is not None and offset >= size):
+        return _outside(OUTSIDE_BUFFER, arg.buf, offset, size)
+    if offset % alignment or alignment > BASE_ALIGNMENT:
+        return _misaligned(arg.buf, offset, alignment, BASE_ALIGNMENT)
+    return None
 
 
-def state(scope: Scope, arg: StateArg, param: Param, alignment: int, path: Path) -> Iterator[Found]:
-    """A declared state for a parameter that is a pointer."""
-    declared = scope.manifest.states[arg.state]
+def state(scope: Scope, arg: StateArg, param: Param, alignment: int) -> Found | None:
+    """What is wrong with a declared state for a parameter that is a pointer."""
+    declared, offset = scope.manifest.states[arg.state], arg.offset
     size, base = _granule_bytes(declared), max(BASE_ALIGNMENT, declared.align)
     if param.dtype is not None:
         message = f"the state `{arg.state}` for `{param}`"
-        yield Found(STATE_TO_BUFFER, path, message, "give a buffer, or declare the parameter `ptr`")
-    elif arg.offset < 0 or (size is not None and arg.offset >= size):
-        yield _outside(OUTSIDE_STATE, arg.state, arg.offset, size, path)
-    elif arg.offset % alignment or alignment > base:
-        yield _misaligned(arg.state, arg.offset, alignment, base, path)
+        return Found(STATE_TO_BUFFER, (), message, "give a buffer, or declare the parameter `ptr`")
+    if offset < 0 or (size is not None and offset >= size):
+        return _outside(OUTSIDE_STATE, arg.state, offset, size)
+    if offset % alignment or alignment > base:
+        return _misaligned(arg.state, offset, alignment, base)
+    return None
 
 
 def _granule_bytes(state: State) -> int | None:
@@ -88,17 +88,17 @@ def _granule_bytes(state: State) -> int | None:
     return size if size is not None and size > 0 else None
 
 
-def _outside(code: Code, name: str, offset: int, size: int | None, path: Path) -> Found:
+def _outside(code: Code, name: str, offset: int, size: int | None) -> Found:
     within = f"the {number(size)} bytes of " if size is not None else ""
-    return Found(code, (*path, "offset"), f"offset {offset} is outside {within}`{name}`", "make the offset smaller")
+    return Found(code, ("offset",), f"offset {offset} is outside {within}`{name}`", "make the offset smaller")
 
 
-def _misaligned(name: str, offset: int, alignment: int, base: int, path: Path) -> Found:
+def _misaligned(name: str, offset: int, alignment: int, base: int) -> Found:
     if offset % alignment:
         message = f"offset {offset} is no multiple of the {alignment} bytes that the kernel needs"
-        return Found(MISALIGNED, (*path, "offset"), message, f"move it to a multiple of {alignment}")
+        return Found(MISALIGNED, ("offset",), message, f"move it to a multiple of {alignment}")
     message = f"the kernel needs a multiple of {alignment} bytes, and `{name}` starts at a multiple of {base}"
-    return Found(MISALIGNED, path, message, "ask for less alignment in the kernel, or for more in the state")
+    return Found(MISALIGNED, (), message, "ask for less alignment in the kernel, or for more in the state")
 
 
 CODES = (DTYPE, STATE_TO_BUFFER, MISALIGNED, OUTSIDE_BUFFER, OUTSIDE_STATE)

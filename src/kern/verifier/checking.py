@@ -12,7 +12,7 @@ from kern.verifier import arrays, dataflow, dispatches, interfaces, states, step
 from kern.verifier.order import in_order
 from kern.verifier.ranges import Ranges
 from kern.verifier.scope import Scope
-from kern.verifier.unresolved import Unresolved
+from kern.verifier.unresolved import NOTHING_UNRESOLVED, Unresolved
 
 
 class InvalidManifest(KernError):
@@ -58,7 +58,6 @@ def verified(manifest: Manifest) -> VerifiedManifest:
 
 
 def _faults(scope: Scope) -> tuple[Diagnostic, ...]:
-    unresolved = Unresolved.of(scope)
     found = [
         *symbols.check(scope),
         *states.check(scope),
@@ -66,6 +65,12 @@ def _faults(scope: Scope) -> tuple[Diagnostic, ...]:
         *steps.check(scope),
         *interfaces.check(scope),
         *dispatches.check(scope),
+    ]
+    # A reference that does not resolve is among what was found, so there is none to look for otherwise.
+    programs = scope.manifest.programs.values()
+    idle = not programs or not all(program.dispatches for program in programs)
+    unresolved = Unresolved.of(scope) if found or idle else NOTHING_UNRESOLVED
+    found += [
         *dataflow.check(scope, unresolved),
         *unused.check(scope, unresolved),
     ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.params import DType
-from kern.manifest.types import BufferArg, Dispatch, Program
+from kern.manifest.types import BufferArg, Dispatch, DispatchArg, Program
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
-from kern.verifier.unresolved import Unresolved, resolves, slots
+from kern.verifier.unresolved import Unresolved, slots
 
 _SUMMARY = "/programs/step/dispatches/3"
 
@@ -69,9 +69,12 @@ def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
 
 def _touched(scope: Scope, dispatch: Dispatch) -> Iterator[str]:
     """Buffers that the dispatch writes, or may write where its arguments do not resolve."""
-    for arg, param in slots(scope, dispatch):
-        if isinstance(arg, BufferArg) and (param is None or param.writes):
-            yield arg.buf
+    interface = scope.interfaces.get(dispatch.kernel)
+    if interface is not None and len(interface.params) == len(dispatch.args):
+        args: Iterable[DispatchArg] = (dispatch.args[index] for index in interface.written)
+    else:
+        args = dispatch.args
+    yield from (arg.buf for arg in args if type(arg) is BufferArg)
 
 
 def _never_written(scope: Scope, name: str) -> Diagnostic:
@@ -90,6 +93,8 @@ class _Walk:
         buffers = scope.manifest.buffers
         given = {name for name, buffer in buffers.items() if buffer.class_ in ("input", "weight", "carry")}
         self.written = given | excused
+        self.dtypes = {name: buffer.dtype for name, buffer in buffers.items()}
+        self.fixed = {name for name, buffer in buffers.items() if buffer.class_ in ("input", "weight")}
         self.maybe_written: set[DType | None] = set()
 
     def check(self, program: Program, path: Path) -> Iterator[Diagnostic]:
@@ -101,16 +106,16 @@ class _Walk:
             written: list[str] = []
             for position, reads, writes in interface.pointers:
                 arg, param = dispatch.args[position], interface.params[position]
-                if not isinstance(arg, BufferArg) or not resolves(self.scope, arg, param):
+                if type(arg) is not BufferArg or self.dtypes.get(arg.buf) != param.dtype:
                     if writes and param.dtype is not None:
                         self.maybe_written.add(param.dtype)
                     continue
-                place = (*path, index, "args", position)
                 if reads and arg.buf not in self.written:
-                    yield from self._read(arg.buf, place)
+                    yield from self._read(arg.buf, (*path, index, "args", position))
                 if writes:
                     written.append(arg.buf)
-                    yield from self._write(arg.buf, place)
+                    if arg.buf in self.fixed:
+                        yield self._write(arg.buf, (*path, index, "args", position))
             self.written.update(written)
 
     def _unclear(self, dispatch: Dispatch) -> None:
@@ -126,12 +131,10 @@ class _Walk:
         message = f"nothing in this program wrote `{name}` before"
         yield NOTHING_WROTE.at(path, message, "write it in an earlier dispatch, or read another buffer")
 
-    def _write(self, name: str, path: Path) -> Iterator[Diagnostic]:
-        class_ = self.scope.manifest.buffers[name].class_
-        if class_ == "input":
-            yield INPUT_WRITTEN.at(path, f"`{name}` is an input", "write to a workspace or a carry")
-        elif class_ == "weight":
-            yield WEIGHT_WRITTEN.at(path, f"`{name}` is a weight", "write to a workspace")
+    def _write(self, name: str, path: Path) -> Diagnostic:
+        if self.scope.manifest.buffers[name].class_ == "input":
+            return INPUT_WRITTEN.at(path, f"`{name}` is an input", "write to a workspace or a carry")
+        return WEIGHT_WRITTEN.at(path, f"`{name}` is a weight", "write to a workspace")
 
 
 CODES = (NOTHING_WROTE, INPUT_WRITTEN, WEIGHT_WRITTEN, OUTPUT_NEVER_WRITTEN, CARRY_NEVER_WRITTEN)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import Sym
 from kern.manifest.params import Param
-from kern.manifest.types import BufferArg, Dispatch, DispatchArg, ExprArg, StateArg
+from kern.manifest.types import BufferArg, Dispatch, DispatchArg, ExprArg, Literals, StateArg
 from kern.verifier import addresses, reach, values
 from kern.verifier.example import edit
 from kern.verifier.expressions import faults
 from kern.verifier.found import Found
+from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 
 _SCALE = "/programs/fill/dispatches/1"
@@ -75,15 +77,17 @@ def _dispatch(scope: Scope, program: str, dispatch: Dispatch) -> Iterator[Found]
         message = f"{len(dispatch.args)} arguments, and `{dispatch.kernel}` takes {len(interface.params)}"
         yield Found(ARGUMENT_COUNT, ("args",), message, "give one for each parameter")
         interface = None
-    sound = interface is not None
+    if interface is None:
+        for index, arg in enumerate(dispatch.args):
+            yield from _unknown(scope, arg, ("args", index))
+        return
+    sound, ranges = True, scope.ranges.programs[program]
     for index, arg in enumerate(dispatch.args):
-        found = list(_unknown(scope, arg, ("args", index)))
-        if not found and interface is not None:
-            param, alignment = interface.params[index], interface.alignments[index]
-            found = list(_argument(scope, program, arg, param, alignment, ("args", index)))
-        sound = sound and not found
-        yield from found
-    if sound and interface is not None and interface.externs:
+        found = _argument(scope, ranges, arg, interface.params[index], interface.alignments[index])
+        if found is not None:
+            sound, path = False, ("args", index)
+            yield from _unknown(scope, arg, path) if found is UNKNOWN else (found.within(path),)
+    if sound and interface.externs:
         yield from reach.check(scope, program, dispatch, interface)
 
 
@@ -97,45 +101,49 @@ def _unknown(scope: Scope, arg: DispatchArg, path: Path) -> Iterator[Found]:
         if arg.state not in scope.manifest.states:
             hint = scope.names["state"].hint(arg.state)
             yield Found(STATE_UNKNOWN, (*path, "state"), f"`{arg.state}` is no state", hint)
-    elif isinstance(arg, Sym):
-        if arg.sym not in scope.manifest.symbols:
-            hint = scope.names["symbol"].hint(arg.sym)
-            yield Found(SYMBOL_UNKNOWN, (*path, "sym"), f"`{arg.sym}` is no symbol", hint)
-    elif isinstance(arg, ExprArg):
-        for kind, place, what in faults(arg.expr, (*path, "expr"), scope.manifest.symbols):
+    elif isinstance(arg, Sym | ExprArg):
+        place = (*path, "sym") if isinstance(arg, Sym) else (*path, "expr")
+        expr = arg.expr if isinstance(arg, ExprArg) else arg
+        for kind, where, what in faults(expr, place, scope.manifest.symbols):
             if kind == "symbol":
                 hint = scope.names["symbol"].hint(str(what))
-                yield Found(SYMBOL_UNKNOWN, place, f"`{what}` is no symbol", hint)
+                yield Found(SYMBOL_UNKNOWN, where, f"`{what}` is no symbol", hint)
             else:
-                yield Found(values.FACTOR, place, f"{what} as a factor or divisor", "write 1 or more")
+                yield Found(values.FACTOR, where, f"{what} as a factor or divisor", "write 1 or more")
 
 
-def _argument(
-    scope: Scope, program: str, arg: DispatchArg, param: Param, alignment: int, path: Path
-) -> Iterator[Found]:
-    """One argument, all of whose names are known, against its parameter."""
-    if isinstance(arg, BufferArg):
+def _argument(scope: Scope, ranges: SymbolRanges, arg: DispatchArg, param: Param, alignment: int) -> Found | None:
+    """The first fault of one argument; UNKNOWN where a name in it is not declared."""
+    # `type … is`: an isinstance that fails is slow for pydantic classes, and this runs for every argument.
+    if type(arg) is BufferArg:
+        if arg.buf not in scope.manifest.buffers:
+            return UNKNOWN
         if param.dtype is None:
-            yield _kind(f"the buffer `{arg.buf}`", param, path)
-        else:
-            yield from addresses.buffer(scope, arg, param, alignment, path)
-    elif isinstance(arg, StateArg):
+            return _kind(f"the buffer `{arg.buf}`", param)
+        return addresses.buffer(scope, arg, param, alignment)
+    if type(arg) is StateArg:
+        if arg.state not in scope.manifest.states:
+            return UNKNOWN
         if param.scalar is not None:
-            yield _kind(f"the state `{arg.state}`", param, path)
-        else:
-            yield from addresses.state(scope, arg, param, alignment, path)
-    elif param.scalar is None:
-        yield _kind("a number", param, path)
-    elif isinstance(arg, Sym | ExprArg):
-        yield from values.computed(arg, param.scalar, scope.ranges.programs[program], path)
-    else:
-        yield from values.literal(arg, param.scalar, path)
+            return _kind(f"the state `{arg.state}`", param)
+        return addresses.state(scope, arg, param, alignment)
+    expr = arg if type(arg) is Sym else arg.expr if type(arg) is ExprArg else None
+    if expr is not None and any(True for _ in faults(expr, (), scope.manifest.symbols)):
+        return UNKNOWN
+    if param.scalar is None:
+        return _kind("a number", param)
+    if expr is not None:
+        return values.computed(expr, param.scalar, ranges)
+    return values.literal(cast("Literals", arg), param.scalar)
 
 
-def _kind(given: str, param: Param, path: Path) -> Found:
+def _kind(given: str, param: Param) -> Found:
     wanted = "a number" if param.scalar is not None else "a state" if param.dtype is None else "a buffer"
-    return Found(ARGUMENT_KIND, path, f"{given} for `{param}`", f"give {wanted}")
+    return Found(ARGUMENT_KIND, (), f"{given} for `{param}`", f"give {wanted}")
 
+
+UNKNOWN = Found(BUFFER_UNKNOWN, (), "", "")
+"""Stands for the faults that `_unknown` tells."""
 
 CODES = (
     KERNEL_UNKNOWN, BUFFER_UNKNOWN, STATE_UNKNOWN, SYMBOL_UNKNOWN, ARGUMENT_COUNT, ARGUMENT_KIND,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 from kern.manifest.diagnostics import Path
 from kern.manifest.expressions import Add, CeilDiv, Expr, Interval, Mul, Sym, symbols
@@ -17,34 +17,35 @@ def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
 
     A None is never a fault of its own: the rule that took the range away has spoken.
     """
+    # `type … is`: an isinstance that fails is slow for pydantic classes, and this runs for every expression.
+    if type(expr) is Sym:
+        return ranges.get(expr.sym)
     if isinstance(expr, int):
         return expr, expr
-    if isinstance(expr, Sym):
-        return ranges.get(expr.sym)
-    if isinstance(expr, Add):
+    if type(expr) is Add:
         first, second = interval(expr.add[0], ranges), interval(expr.add[1], ranges)
         return None if first is None or second is None else (first[0] + second[0], first[1] + second[1])
-    inner, number = expr.mul if isinstance(expr, Mul) else expr.ceil_div
+    inner, number = expr.mul if type(expr) is Mul else cast("CeilDiv", expr).ceil_div
     bounds = interval(inner, ranges)
     if bounds is None or number < 1:
         return None
     low, high = bounds
-    return (low * number, high * number) if isinstance(expr, Mul) else (-(-low // number), -(-high // number))
+    return (low * number, high * number) if type(expr) is Mul else (-(-low // number), -(-high // number))
 
 
 def faults(expr: Expr, path: Path, known: Container[str]) -> Iterator[Fault]:
     """Unknown symbols and factors or divisors below 1, each with its place."""
-    if isinstance(expr, int):
-        return
-    if isinstance(expr, Sym):
+    if type(expr) is Sym:
         if expr.sym not in known:
             yield "symbol", path, expr.sym
-    elif isinstance(expr, Add):
+    elif isinstance(expr, int):
+        return
+    elif type(expr) is Add:
         for index, part in enumerate(expr.add):
             yield from faults(part, (*path, "add", index), known)
     else:
-        form = "mul" if isinstance(expr, Mul) else "ceil_div"
-        inner, number = expr.mul if isinstance(expr, Mul) else expr.ceil_div
+        form = "mul" if type(expr) is Mul else "ceil_div"
+        inner, number = expr.mul if type(expr) is Mul else cast("CeilDiv", expr).ceil_div
         yield from faults(inner, (*path, form, 0), known)
         if number < 1:
             yield "factor", (*path, form, 1), number

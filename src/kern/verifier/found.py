@@ -19,3 +19,7 @@ class Found:
     def under(self, parent: Path) -> Diagnostic:
         """The diagnostic, its path made whole."""
         return self.code.at((*parent, *self.path), self.message, self.help)
+
+    def within(self, parent: Path) -> Found:
+        """The same fault, its path from further up."""
+        return Found(self.code, (*parent, *self.path), self.message, self.help)

@@ -35,7 +35,8 @@ WRITE_THROUGH_IN = Code(
     "K0603",
     "write through an `in` parameter",
     "The interface promises callers that this argument is only read, and a step writes through it. Data flow is "
-    "checked by the interface alone, so a broken promise would go unseen. Make the parameter `inout`, or the step's `in`.",
+    "checked by the interface alone, so a broken promise would go unseen. "
+    "Make the parameter `inout`, or the step's `in`.",
     edit(f"{_SCALE}/params/1", '"inout buffer<f32>"', '"in buffer<f32>"'),
 )
 OUT_NEVER_WRITTEN = Code(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kern.manifest.diagnostics import Code, Path
 from kern.manifest.expressions import Interval, Sym
-from kern.manifest.types import Arg, BufferArg, Dispatch, ExprArg, F32, ScratchArg, StateArg, Step, StepArg
+from kern.manifest.types import I32, Arg, BufferArg, Dispatch, ExprArg, ScratchArg, Step, StepArg
 from kern.verifier.example import edit
 from kern.verifier.expressions import interval
 from kern.verifier.found import Found
@@ -66,12 +66,16 @@ def _call(scope: Scope, program: str, dispatch: Dispatch, call: ExternCall) -> I
 
 def _extent(scope: Scope, program: str, dispatch: Dispatch, arg: StepArg) -> Interval | None:
     given = dispatch.args[arg.arg] if isinstance(arg, Arg) else arg
-    if isinstance(given, Sym | ExprArg):
-        expr = given.expr if isinstance(given, ExprArg) else given
-        return interval(expr, scope.ranges.programs[program])
-    if isinstance(given, BufferArg | StateArg | ScratchArg | F32) or not literal_fits(given):
-        return None
-    return given.value, given.value
+    ranges = scope.ranges.programs[program]
+    match given:
+        case Sym():
+            return interval(given, ranges)
+        case ExprArg():
+            return interval(given.expr, ranges)
+        case I32() if literal_fits(given):
+            return given.value, given.value
+        case _:
+            return None
 
 
 def _behind(scope: Scope, program: str, dispatch: Dispatch, step: Step, index: int) -> int | None:

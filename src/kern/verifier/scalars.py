@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 
 from kern.manifest.params import F32_MAX, SCALAR_RANGE, Scalar
-from kern.manifest.types import F32, Literals
+from kern.manifest.types import Literals
 
 
 def literal_fits(literal: Literals) -> bool:
     """Whether a literal's value is one of its type; an f32 must stay finite when rounded to single precision."""
-    if isinstance(literal, F32):
-        return abs(literal.f32) <= F32_MAX or _rounds_to_finite(literal.f32)
+    value = literal.value
+    if literal.scalar == "f32":
+        return abs(value) <= F32_MAX or _rounds_to_finite(value)
     low, high = SCALAR_RANGE[literal.scalar]
-    return low <= literal.value <= high
+    return low <= value <= high
 
 
 def _rounds_to_finite(value: float) -> bool:

@@ -89,3 +89,6 @@ class Unresolved:
 
 def _unknown_bounds(manifest: Manifest) -> bool:
     return any(not program.symbols.keys() <= manifest.symbols.keys() for program in manifest.programs.values())
+
+
+NOTHING_UNRESOLVED = Unresolved(frozenset(), frozenset(), frozenset(), False, False)

@@ -48,13 +48,14 @@ def _arguments(program: Program, states: set[str], used: set[str]) -> set[str]:
     buffers: set[str] = set()
     for dispatch in program.dispatches:
         for arg in dispatch.args:
-            if isinstance(arg, BufferArg):
+            # `type … is`: an isinstance that fails is slow for pydantic classes, and this runs for every argument.
+            if type(arg) is BufferArg:
                 buffers.add(arg.buf)
-            elif isinstance(arg, StateArg):
+            elif type(arg) is StateArg:
                 states.add(arg.state)
-            elif isinstance(arg, Sym):
+            elif type(arg) is Sym:
                 used.add(arg.sym)
-            elif isinstance(arg, ExprArg):
+            elif type(arg) is ExprArg:
                 used.update(symbols(arg.expr))
     return buffers
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from kern.manifest.diagnostics import Code, Path
-from kern.manifest.expressions import Sym, show
+from kern.manifest.diagnostics import Code
+from kern.manifest.expressions import Expr, show
 from kern.manifest.params import SCALAR_RANGE, Scalar
-from kern.manifest.types import ExprArg, Literals
+from kern.manifest.types import Literals
 from kern.verifier.example import edit
 from kern.verifier.expressions import interval
 from kern.verifier.found import Found
@@ -53,25 +51,25 @@ FACTOR = Code(
 )
 
 
-def computed(arg: Sym | ExprArg, scalar: Scalar, ranges: SymbolRanges, path: Path) -> Iterator[Found]:
-    """A symbol or expression for a scalar, at the program's bounds."""
-    expr = arg.expr if isinstance(arg, ExprArg) else arg
+def computed(expr: Expr, scalar: Scalar, ranges: SymbolRanges) -> Found | None:
+    """What is wrong with a symbol or expression for a scalar, at the program's bounds."""
     if scalar == "f32":
-        yield Found(SYMBOL_TO_F32, path, f"`{show(expr)}` for an f32", "give an f32 literal")
-        return
+        return Found(SYMBOL_TO_F32, (), f"`{show(expr)}` for an f32", "give an f32 literal")
     bounds, (low, high) = interval(expr, ranges), SCALAR_RANGE[scalar]
-    if bounds is not None and (bounds[0] < low or bounds[1] > high):
-        message = f"`{show(expr)}` is {number(bounds[0])} … {number(bounds[1])}, and {scalar} holds {range_of(scalar)}"
-        yield Found(DOES_NOT_FIT, path, message, "narrow a symbol's bounds, or take a wider type")
+    if bounds is None or low <= bounds[0] <= bounds[1] <= high:
+        return None
+    message = f"`{show(expr)}` is {number(bounds[0])} … {number(bounds[1])}, and {scalar} holds {range_of(scalar)}"
+    return Found(DOES_NOT_FIT, (), message, "narrow a symbol's bounds, or take a wider type")
 
 
-def literal(arg: Literals, scalar: Scalar, path: Path) -> Iterator[Found]:
-    """A literal for a scalar."""
+def literal(arg: Literals, scalar: Scalar) -> Found | None:
+    """What is wrong with a literal for a scalar."""
     if arg.scalar != scalar:
-        yield Found(LITERAL_TYPE, path, f"a literal {arg.scalar} for `{scalar}`", f"write it as {scalar}")
-    elif not literal_fits(arg):
-        message = f"{arg.value} is no {arg.scalar}"
-        yield Found(LITERAL_RANGE, (*path, arg.scalar), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
+        return Found(LITERAL_TYPE, (), f"a literal {arg.scalar} for `{scalar}`", f"write it as {scalar}")
+    if literal_fits(arg):
+        return None
+    message = f"{arg.value} is no {arg.scalar}"
+    return Found(LITERAL_RANGE, (arg.scalar,), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
 
 
 CODES = (DOES_NOT_FIT, SYMBOL_TO_F32, LITERAL_TYPE, LITERAL_RANGE, FACTOR)

@@ -23,12 +23,14 @@ class Interface:
     """A kernel as its callers see it.
 
     `alignments` are in bytes, an interface parameter's own or that of a launch it is forwarded to, whichever
-    is more. `pointers` are (index, read, written) of every parameter to a buffer or state.
+    is more. `pointers` are (index, read, written) of every parameter to a buffer or state, `written` the indices
+    of those that are written.
     """
 
     params: tuple[Param, ...]
     alignments: tuple[int, ...]
     pointers: tuple[tuple[int, bool, bool], ...]
+    written: tuple[int, ...]
     externs: tuple[ExternCall, ...]
 
     @classmethod
@@ -38,10 +40,12 @@ class Interface:
         for arg, param in _pairs(kernel):
             if isinstance(arg, Arg) and not out_of_range(arg, kernel) and param.is_pointer:
                 alignments[arg.arg] = max(alignments[arg.arg], param.alignment)
-        pointers = [(i, p.reads, p.writes) for i, p in enumerate(kernel.params) if p.is_pointer]
+        pointers = tuple((i, p.reads, p.writes) for i, p in enumerate(kernel.params) if p.is_pointer)
+        written = tuple(index for index, _, writes in pointers if writes)
         calls = [(index, extern_of(step)) for index, step in enumerate(kernel.impl.steps)]
         externs = tuple(ExternCall(index, extern) for index, extern in calls if extern is not None)
-        return cls(kernel.params, tuple(alignments), tuple(pointers), externs if wired(kernel) else ())
+        externs = externs if wired(kernel) else ()
+        return cls(kernel.params, tuple(alignments), pointers, written, externs)
 
 
 def _pairs(kernel: Kernel) -> Iterator[tuple[object, Param]]:
