@@ -110,19 +110,20 @@ class Elf:
         self._names_left -= end - offset
         if self._names_left < 0:
             raise BadModule(f"its names take more than {MAX_NAMES_BYTES:,} bytes")
-        try:
-            return table[offset:end].decode("utf-8")
-        except UnicodeDecodeError:
-            raise BadModule("it has a name that is not UTF-8") from None
+        name = table[offset:end].decode("utf-8", "backslashreplace")
+        if not name.isprintable():
+            raise BadModule(f"it has a name that cannot be printed: {name[:80]!r}")
+        return name
 
     def functions(self, kind: str) -> Iterator[Symbol]:
-        """The global and weak functions of the symbol tables of type `kind`, defined or not.
+        """The global and weak functions of the symbol table of type `kind`, defined or not; none without a table.
 
         The entries are unpacked here: pyelftools drops the bits of st_other in which CUDA marks entry points.
         """
-        for section in self.sections:
-            if section.type != kind:
-                continue
+        tables = [section for section in self.sections if section.type == kind]
+        if len(tables) > 1:
+            raise BadModule(f"it has {len(tables)} symbol tables of one kind")
+        for section in tables:
             if section.link >= len(self.sections):
                 raise BadModule(f"its symbol table {section.name!r} has no string table")
             if section.size % _SYMBOL.size or section.size > MAX_SYMBOLS * _SYMBOL.size:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from kern.artifact.elf import Elf, Segment
+from kern.artifact.elf import Elf
 from kern.artifact.errors import BadModule
 from kern.artifact.types import KernelInfo
 from kern.manifest.params import Layout
@@ -35,9 +35,8 @@ MACHINES: Final = {"EM_X86_64": "x86-64", "EM_AARCH64": "aarch64"}
 _ABI = re.compile(r"(?P<symbol>[A-Za-z_]\w*)\((?P<types>(?:\w+(?:,\w+)*)?)\)", re.ASCII)
 _TARGET = re.compile(r"x86-64-v[1-4]|aarch64")
 _SEARCH_PATHS: Final = {"DT_RPATH", "DT_RUNPATH"}
-_OTHER_CODE: Final = {"DT_AUXILIARY": 0x7FFFFFFD, "DT_FILTER": 0x7FFFFFFF, "DT_AUDIT": 0x6FFFFEFC,
-                      "DT_DEPAUDIT": 0x6FFFFEFB, "DT_CONFIG": 0x6FFFFEFA}  # fmt: skip
-"""Further entries by which a shared object brings in code or changes where it is looked for."""
+_OTHER_CODE: Final = {"DT_AUXILIARY", "DT_FILTER", "DT_AUDIT", "DT_DEPAUDIT"}
+"""Further entries by which a shared object brings in code."""
 
 
 def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
@@ -108,7 +107,7 @@ def _check_dynamic(elf: Elf) -> None:
     for tag, _ in entries:
         if tag in _SEARCH_PATHS:
             raise BadModule(f"it sets a library search path ({tag})", "link it without -rpath")
-        if tag in _OTHER_CODE or tag in _OTHER_CODE.values():
+        if tag in _OTHER_CODE:
             raise BadModule(f"it asks the loader for other code ({tag})", "link it as a plain shared object")
     strings = _dynamic_strings(elf, entries)
     for tag, value in entries:
@@ -122,8 +121,8 @@ def _dynamic(elf: Elf) -> Iterator[tuple[str | int, int]]:
     segments = [segment for segment in elf.segments if segment.type == "PT_DYNAMIC"]
     if len(segments) != 1:
         raise BadModule(f"it has {len(segments)} dynamic segments, not one")
-    place = segments[0].offset
-    for offset in range(place, place + segments[0].size - 15, 16)[: MAX_DYNAMIC_ENTRIES + 1]:
+    place, size = _in_file(elf, segments[0].address, segments[0].size), segments[0].size
+    for offset in range(place, place + size - 15, 16)[:MAX_DYNAMIC_ENTRIES]:
         entry = elf.parse("Elf_Dyn", offset)
         if entry["d_tag"] == "DT_NULL":
             return
@@ -132,18 +131,19 @@ def _dynamic(elf: Elf) -> Iterator[tuple[str | int, int]]:
 
 
 def _dynamic_strings(elf: Elf, entries: list[tuple[str | int, int]]) -> bytes:
-    """The string table of the dynamic segment, found as the loader does: by address."""
+    """The string table of the dynamic segment."""
     values = dict(entries)
     address, size = values.get("DT_STRTAB"), values.get("DT_STRSZ")
     if address is None or size is None:
         raise BadModule("its dynamic segment names no string table")
-    home = next((segment for segment in elf.segments if _holds(segment, address, size)), None)
-    if home is None:
-        raise BadModule("its dynamic string table lies outside the file")
-    start = home.offset + address - home.address
+    start = _in_file(elf, address, size)
     return elf.image[start : start + size]
 
 
-def _holds(segment: Segment, address: int, size: int) -> bool:
-    inside = segment.address <= address and address + size <= segment.address + segment.size
-    return segment.type == "PT_LOAD" and inside
+def _in_file(elf: Elf, address: int, size: int) -> int:
+    """Where the file holds what the loader will see at `address`."""
+    for segment in elf.segments:
+        inside = segment.address <= address and address + size <= segment.address + segment.size
+        if segment.type == "PT_LOAD" and inside:
+            return segment.offset + address - segment.address
+    raise BadModule("its dynamic segment, or the strings of it, lie outside the file")

@@ -57,7 +57,7 @@ def _pinned(catalog: Catalog, step: Step, name: str, path: Path) -> tuple[list[M
             return [], [
                 codes.HASH_DIFFERS.at(
                     (*path, "sha256"),
-                    f"kernels/{name} has sha256 {actual}, and {step.sha256} is pinned",
+                    f"kernels/{name} has sha256 {actual}, and {step.sha256!r} is pinned",
                     "build the folder again; pin the new hash only if the file was meant to change",
                 )
             ]

@@ -47,7 +47,7 @@ def resolve(
     """Find each step's kernel and each weight's tensor, and check them against the manifest.
 
     `target` is what the modules must run on (`sm_90`, `x86-64-v3`), None for anything. `weights` is a weights file in
-    place of the folder's own; without `require_weights` a missing one is no fault. `shared_mem` gives the largest
+    place of the folder's own; without `require_weights` it is no fault that the folder has none. `shared_mem` gives the largest
     dynamic shared memory of a step in bytes; a step that it leaves out is taken at the symbols' global bounds.
 
     What other rules refuse is not reported again: a manifest that they refuse may resolve only in part. Raises
@@ -155,7 +155,7 @@ def _weights(
         fault = codes.WEIGHTS_MISSING.at(
             ("buffers",), error.message, "put the file there, or give another one with --weights", anchor="key"
         )
-        return None, [fault] if required else []
+        return None, [fault] if required or path is not None else []
     except ArtifactError as error:
         return None, [codes.BAD_WEIGHTS_FILE.at(("buffers",), error.message, error.help, anchor="key")]
     return tensors, list(binding.faults(manifest, tensors))

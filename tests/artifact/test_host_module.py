@@ -1,0 +1,175 @@
+"""Host modules describe themselves without being loaded, and ask for nothing unexpected."""
+
+from __future__ import annotations
+
+import pytest
+from support.elf import with_bytes, with_header, with_section, with_segment
+from support.host_modules import BASELINE, shared_object
+
+from kern.artifact.errors import BadModule
+from kern.artifact.modules import describe
+from kern.artifact.types import KernelInfo, ModuleInfo
+from kern.manifest.params import Layout
+
+SOURCE = """
+#include "kern_host.h"
+KERN_KERNEL(mixed, "ptr,u8,i64,i32,u32,f32,ptr") { (void)launch; (void)params; }
+KERN_KERNEL(nothing, "") { (void)launch; (void)params; }
+__attribute__((visibility("default"))) int helper(void) { return 1; }
+"""
+PT_DYNAMIC, PT_LOAD = 2, 1
+
+
+def read(image: bytes) -> ModuleInfo:
+    return describe("k.so", image, "")
+
+
+def with_abi(abi: bytes) -> bytes:
+    """A module of one kernel whose ABI string, mixed(ptr,u8,i32), begins with other bytes."""
+    source = '#include "kern_host.h"\nKERN_KERNEL(mixed, "ptr,u8,i32") { (void)launch; (void)params; }'
+    return with_bytes(shared_object(source), ".kern.abi", abi)
+
+
+def test_target_kernels_and_layouts() -> None:
+    found = read(shared_object(SOURCE))
+    assert (found.kind, found.target) == ("host", BASELINE)
+    assert found.kernels == {
+        "mixed": KernelInfo(
+            "mixed",
+            Layout((0, 8, 16, 24, 28, 32, 40), (8, 1, 8, 4, 4, 4, 8)),
+            ("ptr", "u8", "i64", "i32", "u32", "f32", "ptr"),
+        ),
+        "nothing": KernelInfo("nothing", Layout((), ()), ()),
+    }
+
+
+def test_a_module_without_kernels_describes_none() -> None:
+    source = '#include "kern_host.h"\n__attribute__((section(".kern.abi"), used)) const char none[1] = "";'
+    assert read(shared_object(source)).kernels == {}
+
+
+def test_libraries_of_the_c_library_and_of_openmp_are_allowed() -> None:
+    source = """
+    #include <math.h>
+    #include <stdlib.h>
+    #include "kern_host.h"
+    KERN_KERNEL(root, "ptr,i32") {
+        float *out = KERN_ARG(float *, 0);
+        #pragma omp parallel for
+        for (int i = 0; i < KERN_ARG(int, 1); i++) out[i] = sinf(out[i]) + rand();
+        (void)launch;
+    }"""
+    assert set(read(shared_object(source, "-fopenmp", "-lm")).kernels) == {"root"}
+
+
+@pytest.mark.parametrize("flag", ["-Wl,-rpath,/tmp", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags,-rpath,/tmp"])
+def test_library_search_paths_are_refused(flag: str) -> None:
+    with pytest.raises(BadModule, match=r"search path \(DT_R(UN)?PATH\)"):
+        read(shared_object(SOURCE, flag))
+
+
+def test_other_libraries_are_refused() -> None:
+    with pytest.raises(BadModule, match=r"needs the library 'libutil\.so\.1'") as refusal:
+        read(shared_object(SOURCE, "-Wl,--no-as-needed", "-l:libutil.so.1"))
+    assert "libgomp.so.1" in refusal.value.help
+
+
+@pytest.mark.parametrize("flag", ["-Wl,-f,other.so", "-Wl,-F,other.so", "-Wl,--audit,other.so", "-Wl,-P,other.so"])
+def test_other_ways_to_bring_in_code_are_refused(flag: str) -> None:
+    with pytest.raises(BadModule, match=r"asks the loader for other code \(DT_"):
+        read(shared_object(SOURCE, flag))
+
+
+def test_the_dynamic_section_is_not_believed_over_the_dynamic_segment() -> None:
+    image = shared_object(SOURCE, "-Wl,-rpath,/tmp")
+    for lie in ({"sh_size": 0}, {"sh_type": 1}, {"sh_offset": 0}):
+        with pytest.raises(BadModule, match="search path"):
+            read(with_section(image, ".dynamic", **lie))
+    with pytest.raises(BadModule, match="search path"):
+        read(with_segment(image, PT_DYNAMIC, p_offset=0))
+
+
+def test_a_program_and_an_object_file_are_refused() -> None:
+    with pytest.raises(BadModule, match="no shared object"):
+        read(shared_object(SOURCE, flags=("-c",)))
+    with pytest.raises(BadModule, match="no shared object"):
+        read(shared_object(SOURCE + "int main(void) { return 0; }", flags=("-static",)))
+
+
+def test_a_shared_object_of_something_else_is_refused() -> None:
+    with pytest.raises(BadModule, match=r"no section \.kern\.target") as refusal:
+        read(shared_object("int f(void) { return 1; }"))
+    assert "kern_host.h" in refusal.value.help
+
+
+@pytest.mark.parametrize("target", ["", "x86-64", "x86-64-v5", "armv7", "X86-64-v3", "x86-64-v3 "])
+def test_unknown_targets_are_refused(target: str) -> None:
+    with pytest.raises(BadModule, match=r"\.kern\.target"):
+        read(shared_object(SOURCE, target=target))
+
+
+def test_a_target_of_another_machine_is_refused() -> None:
+    other = "aarch64" if BASELINE != "aarch64" else "x86-64-v3"
+    with pytest.raises(BadModule, match="and its code is EM_"):
+        read(shared_object(SOURCE, target=other))
+
+
+def test_several_targets_are_refused() -> None:
+    source = (
+        SOURCE + '\nstatic const char other[] __attribute__((section(".kern.target"), used, aligned(1))) = "x86-64-v4";'
+    )
+    with pytest.raises(BadModule, match=r"'x86-64-v4', not one instruction set|'x86-64-v2', 'x86-64-v4'"):
+        read(shared_object(source))
+
+
+@pytest.mark.parametrize(
+    "abi",
+    [b"mixed[", b"mixed(ptr;", b"mixed(ptr,,", b"mixed(f16,", b"mixed ptr", b"mi-ed(", b"mixed(ptr u", b"\xffixed("],
+)
+def test_parameter_lists_that_are_none_are_refused(abi: bytes) -> None:
+    with pytest.raises(BadModule, match=r"section \.kern\.abi"):
+        read(with_abi(abi))
+
+
+def test_a_kernel_that_is_not_exported_is_refused() -> None:
+    with pytest.raises(BadModule, match="'nixed' and exports no such function"):
+        read(with_abi(b"nixed"))
+
+
+def test_a_kernel_described_twice_is_refused() -> None:
+    source = (
+        SOURCE + '\nstatic const char again[] __attribute__((section(".kern.abi"), used, aligned(1))) = "nothing()";'
+    )
+    with pytest.raises(BadModule, match="'nothing' twice"):
+        read(shared_object(source))
+
+
+@pytest.mark.parametrize("name", [".kern.abi", ".kern.target"])
+@pytest.mark.parametrize(
+    "damage", [{"sh_size": 3}, {"sh_size": 2**21}, {"sh_size": 2**63}, {"sh_flags": 0x800}, {"sh_type": 8}]
+)
+def test_damaged_sections_are_refused(name: str, damage: dict[str, int]) -> None:
+    image = shared_object(SOURCE) + bytes(2**21)
+    if damage == {"sh_type": 8} and name == ".kern.abi":  # without bytes it describes no kernel
+        assert read(with_section(image, name, **damage)).kernels == {}
+        return
+    with pytest.raises(BadModule):
+        read(with_section(image, name, **damage))
+
+
+@pytest.mark.parametrize("machine", [0, 3, 40, 243, 0xFFFF])
+def test_other_machines_are_refused(machine: int) -> None:
+    with pytest.raises(BadModule, match="its machine is"):
+        read(with_header(shared_object(SOURCE), e_machine=machine))
+
+
+def test_dynamic_segments_that_lie_outside_or_never_end_are_refused() -> None:
+    image = shared_object(SOURCE)
+    with pytest.raises(BadModule, match="lie outside"):
+        read(with_segment(image, PT_DYNAMIC, p_vaddr=2**62))
+    with pytest.raises(BadModule, match="does not end"):
+        read(with_segment(image, PT_DYNAMIC, p_filesz=16))
+    with pytest.raises(BadModule, match="0 dynamic segments"):
+        read(with_segment(image, PT_DYNAMIC, p_type=0))
+    with pytest.raises(BadModule, match="cut off"):
+        read(with_segment(image, PT_LOAD, p_filesz=2**40))
