@@ -274,17 +274,17 @@ def test_arrays_of_every_dtype_arrive_and_return_as_they_were(tmp_path: Path) ->
             np.testing.assert_array_equal(read, array)
 
 
-def test_a_launch_list_is_made_again_after_it_was_dropped(tmp_path: Path) -> None:
-    b = ManifestBuilder("many")
-    start = b.symbol("start", min=0, max=KEPT + 9)
-    pool, kept = b.state("pool", bytes_per_token=4), b.output("kept", "f32", (1,))
-    b.kernel("recall", single("recall_f32", ("out buffer<f32>", "in ptr", "i64", "i32")))
-    b.program("recall").dispatch("recall", kept, pool, start, 1)
-    folder = write_artifact(tmp_path / "many", b.build(), {MODULE: toy_kernels()})
-    with kern.load(folder, capacity=KEPT + 9) as executable:
-        for length in (*range(KEPT + 9), 0, KEPT):
-            executable.run("recall", {"start": length})
-        assert executable.read("kept") == 0
+def test_more_values_than_launch_lists_are_kept_give_each_its_own_launches(toy: Path) -> None:
+    starts = [*range(KEPT + 1), 0, KEPT]
+    with kern.load(toy, capacity=KEPT + 1) as executable:
+        for turn, start in enumerate(starts):
+            executable.write("x", rows(1, seed=turn))
+            executable.run("step", {"rows": 1, "start": start})
+        assert executable.read("count") == len(starts)
+        executable.run("recall", {"start": KEPT})
+        last = {start: turn for turn, start in enumerate(starts)}
+        expected = sum(gained(rows(1, seed=last[start]), WEIGHTS)[0] for start in range(KEPT))
+        np.testing.assert_array_equal(executable.read("kept"), expected)
 
 
 def test_check_runs_launch_by_launch_and_gives_the_same(toy: Path) -> None:

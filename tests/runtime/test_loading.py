@@ -16,7 +16,8 @@ from safetensors.numpy import save
 
 import kern
 import kern.runtime.loading
-from kern.device.base import DeviceError, DeviceUnavailable, FunctionLimits, OutOfMemory
+from kern.device.base import DeviceError, DeviceUnavailable, FunctionLimits, LaunchError, OutOfMemory
+from kern.device.host.device import HostStream
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.errors import KernError
 from kern.manifest.params import Layout
@@ -47,6 +48,22 @@ def test_an_error_in_its_context_gives_everything_back(toy: Path, monkeypatch: p
     device = use(monkeypatch, CountingDevice())
     with pytest.raises(KernError), kern.load(toy, capacity=CAPACITY) as executable:
         executable.run("recall", {"start": -1})
+    assert device.taken == []
+
+
+def test_close_gives_everything_back_even_where_the_last_work_failed(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = use(monkeypatch, CountingDevice())
+    executable = kern.load(toy, capacity=CAPACITY)
+    executable.graph([("recall", {"start": 0})])
+
+    def fail(stream: HostStream) -> None:
+        raise LaunchError("the device is lost")
+
+    monkeypatch.setattr(HostStream, "synchronize", fail)
+    with pytest.raises(LaunchError, match="lost"):
+        executable.close()
     assert device.taken == []
 
 

@@ -137,8 +137,9 @@ class Executable:
     def read(self, name: str, values: Values | None = None) -> Array:
         """The array in output or carry `name`, once everything asked for before has run.
 
-        Its shape is the buffer's at `values`, or at the symbols' upper bounds. Any buffer can be read where
-        sharing is off. Raises UnknownName, NotReadable, a SymbolError, LaunchError or Closed.
+        It is a copy, not to be written to. Its shape is the buffer's at `values`, or at the symbols' upper
+        bounds. Any buffer can be read where sharing is off. Raises UnknownName, NotReadable, a SymbolError,
+        LaunchError or Closed.
         """
         return self.read_async(name, values).wait()
 
