@@ -19,6 +19,23 @@ from kern.models.config import TransformerConfig
 
 F32 = NDArray[np.float32]
 
+SMOLLM2_CONFIG = TransformerConfig(
+    family="llama",
+    layers=30,
+    hidden=576,
+    ffn=1536,
+    heads=9,
+    kv_heads=3,
+    head_dim=64,
+    vocabulary=49152,
+    max_positions=8192,
+    rope_theta=1e5,
+    norm_eps=float(np.float32(1e-5)),
+    tied_embeddings=True,
+    qk_norm=False,
+)
+"""SmolLM2-135M, as its publisher describes it."""
+
 
 @dataclass(frozen=True)
 class Reference:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.greedy import assert_greedy, assert_same
-from support.tiny import prompt, tiny_reference
 
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
@@ -17,6 +15,8 @@ from kern.text.contract import ContractError
 from kern.text.generator import Superseded
 from kern.text.sequence import PromptError
 from kern.text.tokenizer import NoTokenizer
+from support.greedy import assert_greedy, assert_same
+from support.tiny import prompt, tiny_reference
 
 PROMPT = prompt(45)
 
@@ -60,9 +60,12 @@ def without_feedback(folder: Path, output: Path) -> Path:
     """The folder as it was before programs fed themselves: decode reads the inputs."""
     shutil.copytree(folder, output)
     manifest = json.loads((output / "manifest.json").read_text())
-    inputs = dict(
-        step_token="token_ids", step_position="positions", step_slot="slot_mapping", step_length="seq_lens"
-    )
+    inputs = {
+        "step_token": "token_ids",
+        "step_position": "positions",
+        "step_slot": "slot_mapping",
+        "step_length": "seq_lens",
+    }
     del manifest["programs"]["begin"], manifest["kernels"]["begin"], manifest["kernels"]["advance"]
     del manifest["buffers"]["token_ring"]
     for carry in inputs:

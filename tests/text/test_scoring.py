@@ -8,12 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.tiny import prompt, tiny_reference
 
 from kern.runtime.loading import load
 from kern.text import Tokenizer, score
 from kern.text.contract import ContractError
 from kern.text.sequence import PromptError
+from support.tiny import prompt, tiny_reference
 
 
 @pytest.mark.parametrize("length", [2, 64, 65, 66, 150])

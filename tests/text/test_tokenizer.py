@@ -1,0 +1,129 @@
+"""Tokens to text as they arrive, and what is refused of a folder's text files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
+
+from kern.artifact.errors import ArtifactError
+from kern.text import Tokenizer
+from kern.text.contract import ContractError, DecodeBytes, TextSettings
+from kern.text.tokenizer import TextStream
+
+
+def settings(*, bos: int | None = None, sha256: str | None = None) -> TextSettings:
+    return TextSettings(
+        vocabulary=259,
+        stop_ids=(256,),
+        bos=bos,
+        chat_template=None,
+        tokenizer_sha256=sha256,
+        decode_bytes=DecodeBytes(fixed=1, per_context_token=1),
+    )
+
+
+def bytes_tokenizer(bos: int | None = None) -> Tokenizer:
+    """One token a byte, so that every character beyond ASCII is spread over several; one merge, two specials."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: place for place, letter in enumerate([*alphabet, "<end>", "ab", "<begin>"])}
+    library = Library(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens(["<end>", "<begin>"])
+    return Tokenizer(settings(bos=bos), library.to_str())
+
+
+TOKENIZER = bytes_tokenizer()
+
+
+@given(st.text())
+def test_streamed_text_is_whole_and_never_ends_inside_a_character(text: str) -> None:
+    stream, pieces = TextStream(TOKENIZER), []
+    for id in TOKENIZER.encode(text):
+        pieces.append(stream.add(id))
+        assert "\ufffd" not in pieces[-1] or "\ufffd" in text
+    pieces.append(stream.finish())
+
+    assert "".join(pieces) == text
+
+
+@given(st.lists(st.integers(0, 258), max_size=40))
+def test_streamed_pieces_are_the_text_of_all_ids(ids: list[int]) -> None:
+    stream = TextStream(TOKENIZER)
+
+    assert "".join([*(stream.add(id) for id in ids), stream.finish()]) == TOKENIZER.decode(ids)
+
+
+def test_a_character_comes_out_with_its_last_token() -> None:
+    ids, stream = TOKENIZER.encode("né€"), TextStream(TOKENIZER)
+
+    assert [stream.add(id) for id in ids] == ["n", "", "é", "", "", "€"]
+    assert stream.finish() == ""
+
+
+def test_an_incomplete_character_shows_at_the_end() -> None:
+    ids, stream = TOKENIZER.encode("a€"), TextStream(TOKENIZER)
+    for id in ids[:-1]:
+        stream.add(id)
+
+    assert stream.finish() == "\ufffd"
+
+
+def test_special_tokens_are_read_but_not_shown() -> None:
+    ids = TOKENIZER.encode("ab<end>ab")
+
+    assert ids == [257, 256, 257]
+    assert TOKENIZER.decode(ids) == "abab"
+    assert TOKENIZER.token(256) == "<end>"
+
+
+def test_the_models_own_beginning_is_put_before_a_prompt() -> None:
+    assert bytes_tokenizer(bos=258).encode("ab") == [258, 257]
+    assert bytes_tokenizer(bos=258).encode_exactly("ab") == [257]
+
+
+@pytest.fixture
+def folder(smollm2: Path, tmp_path: Path) -> Path:
+    """A folder with a tokenizer, to be damaged."""
+    for name in ("manifest.json", "text.json", "tokenizer.json"):
+        shutil.copy(smollm2 / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_tokenizer_of_another_folder_is_refused(folder: Path) -> None:
+    with (folder / "tokenizer.json").open("a") as file:
+        file.write(" ")
+
+    with pytest.raises(ContractError, match="hash"):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"stop_ids": "2"}, "stop_ids"),
+        ({"more": 1}, "more"),
+        ({"decode_bytes": {"fixed": 1}}, "decode_bytes.per_context_token"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(folder: Path, edit: dict[str, object], says: str) -> None:
+    path = folder / "text.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | edit))
+
+    with pytest.raises(ContractError, match=says):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("name", ["text.json", "tokenizer.json"])
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+
+    with pytest.raises(ArtifactError, match=name):
+        Tokenizer.load(folder)
