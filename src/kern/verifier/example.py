@@ -115,7 +115,7 @@ def edited(edits: Mapping[str, str]) -> str:
     """
     text = BASE
     for pointer, value in edits.items():
-        text = _spliced(text, _path(pointer), value)
+        text = _spliced(text, _path(pointer), value) if pointer else value
     return text
 
 

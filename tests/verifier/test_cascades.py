@@ -1,0 +1,137 @@
+"""One cause, one diagnostic: what follows from a fault is not told as another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kern.manifest.reading import read
+from kern.verifier import check
+from kern.verifier.example import edited
+
+SCALE = "/programs/fill/dispatches/1"
+STEP_SCALE = "/programs/step/dispatches/1"
+
+ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
+    "a misspelt buffer is neither unwritten nor leaves another unused": (
+        {f"{SCALE}/args/0/buf": '"scald"'},
+        [("K0702", f"{SCALE}/args/0/buf")],
+    ),
+    "the only mention of a buffer misspelt leaves it not 'never written'": (
+        {"/programs/step/dispatches/3/args/0/buf": '"peek"'},
+        [("K0702", "/programs/step/dispatches/3/args/0/buf")],
+    ),
+    "the only mention of a weight misspelt leaves it not 'unused'": (
+        {"/programs/fill/dispatches/0/args/2/buf": '"filtr"', "/programs/step/dispatches/0/args/2/buf": '"filtr"'},
+        [
+            ("K0702", "/programs/fill/dispatches/0/args/2/buf"),
+            ("K0702", "/programs/step/dispatches/0/args/2/buf"),
+        ],
+    ),
+    "an unknown kernel may write whatever it is given": (
+        {f"{SCALE}/kernel": '"scael"'},
+        [("K0701", f"{SCALE}/kernel")],
+    ),
+    "the only call of a kernel misspelt leaves it not 'unused'": (
+        {"/programs/step/dispatches/3/kernel": '"sumarize"'},
+        [("K0701", "/programs/step/dispatches/3/kernel")],
+    ),
+    "a missing argument may be the one that was written": (
+        {f"{SCALE}/args": '[{"buf": "mixed"}, {"f32": 0.5}]'},
+        [("K0705", f"{SCALE}/args")],
+    ),
+    "a number in place of the written buffer": (
+        {f"{SCALE}/args/0": '{"i32": 1}'},
+        [("K0706", f"{SCALE}/args/0")],
+    ),
+    "an unknown symbol in the only use of another": (
+        {"/programs/fill/dispatches/2/args/2/sym": '"strat"', "/programs/step/dispatches/2/args/2/sym": '"rows"'},
+        [("K0704", "/programs/fill/dispatches/2/args/2/sym")],
+    ),
+    "a broken symbol breaks nothing that uses it": (
+        {"/symbols/rows": '{"min": 9, "max": 4}'},
+        [("K0202", "/symbols/rows/max")],
+    ),
+    "a symbol that can be 0 is told at each size it makes, not as an empty grid": (
+        {"/symbols/rows": '{"min": 0, "max": 64}', "/programs/step/symbols": '{"rows": {"min": 1, "max": 1}}'},
+        [
+            ("K0205", "/buffers/signal/shape/0"),
+            ("K0205", "/buffers/mixed/shape/0"),
+            ("K0205", "/buffers/scaled/shape/0"),
+            ("K0205", "/kernels/scale/impl/steps/0/grid/0"),
+            ("K0205", "/kernels/record/impl/steps/0/grid/0"),
+            ("K0718", "/programs/fill/dispatches/0/args/3"),
+        ],
+    ),
+    "a step argument that is not there leaves nothing unread or unwritten": (
+        {"/kernels/scale/impl/steps/0/args/0": '{"arg": 7}'},
+        [("K0601", "/kernels/scale/impl/steps/0/args/0")],
+    ),
+    "an unknown scratch leaves the other not 'unread'": (
+        {"/kernels/summarize/impl/steps/0/args/0": '{"scratch": "prat"}'},
+        [("K0607", "/kernels/summarize/impl/steps/0/args/0")],
+    ),
+    "a step with an argument too few": (
+        {"/kernels/scale/impl/steps/0/args": '[{"arg": 1}, {"arg": 2}, {"i32": 128}]'},
+        [("K0513", "/kernels/scale/impl/steps/0/args")],
+    ),
+    "a kernel without steps writes nothing and is told once": (
+        {"/kernels/scale/impl/steps": "[]"},
+        [("K0501", "/kernels/scale/impl/steps")],
+    ),
+    "misstated parameters of an extern": (
+        {"/kernels/product/impl/steps/0/params/0": '"out buffer<bf16>"'},
+        [("K0518", "/kernels/product/impl/steps/0/params/0")],
+    ),
+    "an extent too long reaches past two operands": (
+        {f"{SCALE[:-1]}0/args/4": '{"i32": 1280}'},
+        [("K0716", "/programs/fill/dispatches/0/args/0")],
+    ),
+    "an output that is read and that nothing writes": (
+        {"/programs/step/dispatches/3/args/0/buf": '"mixed"', f"{STEP_SCALE}/args/1/buf": '"peak"'},
+        [("K0804", "/buffers/peak")],
+    ),
+    "what nothing wrote is told at its first read": (
+        {f"{SCALE}/args/0/buf": '"mixed"', "/programs/fill/dispatches/0/args/0/buf": '"scaled"'},
+        [("K0801", f"{SCALE}/args/1")],
+    ),
+    "no programs": ({"/programs": "{}"}, [("K0906", "/programs")]),
+    "a program without dispatches leaves the rest not 'unused'": (
+        {"/programs/step/dispatches": "[]"},
+        [("K0907", "/programs/step/dispatches")],
+    ),
+    "a state without a size is not outgrown": ({"/states/history": "{}"}, [("K0306", "/states/history")]),
+    "a dtype changed is told where the buffer is passed": (
+        {"/buffers/total/dtype": '"i32"'},
+        [("K0707", "/programs/step/dispatches/3/args/1")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ONE_CAUSE)
+def test_one_cause_one_diagnostic(case: str) -> None:
+    edits, expected = ONE_CAUSE[case]
+    manifest = read(edited(edits).encode()).manifest
+    assert manifest is not None
+    assert [(d.code, d.pointer) for d in check(manifest)] == expected
+
+
+def test_independent_faults_are_all_told_in_the_order_of_their_places() -> None:
+    edits = {
+        "/meta/version": "3",
+        "/symbols/spare": '{"max": 2}',
+        "/states/history/align": "100",
+        "/buffers/total/shape": "[0]",
+        "/kernels/scale/impl/steps/0/block": "[0, 1, 1]",
+        "/kernels/scale/impl/steps/0/args/3": '{"u8": 1}',
+        "/kernels/record/impl/steps/0/shared_mem": "300000",
+        "/programs/fill/dispatches/1/args/2": '{"f32": 1e300}',
+        "/programs/step/dispatches/2/args/1": '{"state": "history", "offset": 99999}',
+        "/programs/step/dispatches/3/args/0/buf": '"nothing"',
+    }
+    manifest = read(edited(edits).encode()).manifest
+    assert manifest is not None
+    assert [d.code for d in check(manifest)] == [
+        "K0201", "K0901", "K0302", "K0402", "K0503", "K0613", "K0508", "K0712", "K0715", "K0702",
+    ]  # fmt: skip
