@@ -6,13 +6,13 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from support.elf import with_header
-from support.nvrtc import cubin
 
 from kern.artifact.errors import BadModule
 from kern.artifact.modules import describe
 from kern.artifact.types import ModuleInfo
 from kern.manifest.params import Layout, Param, layout
+from support.elf import with_header
+from support.nvrtc import cubin
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.elf import with_bytes, with_header, with_section, with_segment
-from support.host_modules import BASELINE, shared_object
 
 from kern.artifact.errors import BadModule
 from kern.artifact.modules import describe
 from kern.artifact.types import KernelInfo, ModuleInfo
 from kern.manifest.params import Layout
+from support.elf import with_bytes, with_header, with_section, with_segment
+from support.host_modules import BASELINE, shared_object
 
 SOURCE = """
 #include "kern_host.h"

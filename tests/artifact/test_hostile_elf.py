@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.elf import SECTION, get, section_header, section_range, with_bytes, with_header, with_section
-from support.host_modules import shared_object
-from support.nvrtc import cubin
 
 from kern.artifact.errors import BadModule
 from kern.artifact.modules import describe
+from support.elf import SECTION, get, section_header, section_range, with_bytes, with_header, with_section
+from support.host_modules import shared_object
+from support.nvrtc import cubin
 
 CUDA = r"""
 extern "C" __global__ void __launch_bounds__(64) first(float *out, int n, double d) { out[n] = d; }
@@ -31,14 +31,16 @@ def modules() -> list[bytes]:
 
 def attempt(image: bytes) -> BadModule | None:
     """The refusal of an image, if it is refused; anything but a description or BadModule fails the test."""
+    refusal = None
     try:
         describe("hostile", image, "")
-    except BadModule as refusal:
+    except BadModule as error:
+        refusal = error
+    if refusal is not None:
         assert refusal.message.startswith("kernels/hostile is not a usable kernel file: ")
         assert refusal.message.isprintable()
         assert refusal.help
-        return refusal
-    return None
+    return refusal
 
 
 def refused_cheaply(image: bytes) -> str:

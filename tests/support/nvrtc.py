@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import nvidia.cu13
 from cuda.bindings import nvrtc
 
-INCLUDE = Path(next(iter(nvidia.cu13.__path__)), "include")
+
+def _include() -> Path:
+    """The headers' folder of the nvidia-cuda-runtime wheel."""
+    spec = find_spec("nvidia.cu13")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0], "include")
 
 
 @cache
 def cubin(source: str, architecture: str, *options: str) -> bytes:
     """The cubin of CUDA C++ text for `sm_90a` or the like. Fails with the compiler's own log."""
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"test.cu", 0, [], []))
-    flags = [f"--gpu-architecture={architecture}", f"--include-path={INCLUDE}", *options]
+    flags = [f"--gpu-architecture={architecture}", f"--include-path={_include()}", *options]
     status, *_ = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))

@@ -47,8 +47,8 @@ def resolve(
     """Find each step's kernel and each weight's tensor, and check them against the manifest.
 
     `target` is what the modules must run on (`sm_90`, `x86-64-v3`), None for anything. `weights` is a weights file in
-    place of the folder's own; without `require_weights` it is no fault that the folder has none. `shared_mem` gives the largest
-    dynamic shared memory of a step in bytes; a step that it leaves out is taken at the symbols' global bounds.
+    place of the folder's own; without `require_weights` it is no fault that the folder has none. `shared_mem` gives the
+    largest dynamic shared memory of a step in bytes; a step that it leaves out is taken at the symbols' global bounds.
 
     What other rules refuse is not reported again: a manifest that they refuse may resolve only in part. Raises
     BadTarget for a target that is none.
