@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from kern.device.host.target import host_target
 from kern.manifest.errors import KernError
@@ -125,7 +125,7 @@ def _checkpoint(
     if name not in FAMILIES:
         known = ", ".join((*FAMILIES, *KNOWN_MODELS))
         raise BuildError(f"nothing is known of a model called {name!r}", f"known: {known}")
-    family = cast(Family, name)
+    family: Family = name
     if random == (path is not None):
         raise BuildError(f"{name} needs weights", "give either a checkpoint or --random with --config")
     if path is None:

@@ -66,12 +66,14 @@ class GgufCheckpoint:
     @cached_property
     def text(self) -> TextSource:
         """Tokenizer, stop ids and chat template from `tokenizer.*`."""
-        adds_bos = self._metadata.get("tokenizer.ggml.add_bos_token", False)
+        values = self._metadata
+        stop = values.get("tokenizer.ggml.eos_token_id")
+        adds_bos = values.get("tokenizer.ggml.add_bos_token", False)
         return TextSource(
-            tokenizer_json=tokenizer_from_gguf(self._metadata),
-            stop_ids=(self._metadata["tokenizer.ggml.eos_token_id"],),
-            bos=self._metadata["tokenizer.ggml.bos_token_id"] if adds_bos else None,
-            chat_template=self._metadata.get("tokenizer.chat_template"),
+            tokenizer_json=tokenizer_from_gguf(values),
+            stop_ids=() if stop is None else (stop,),
+            bos=values.get("tokenizer.ggml.bos_token_id") if adds_bos else None,
+            chat_template=values.get("tokenizer.chat_template"),
         )
 
     def tensor(self, name: str) -> NDArray[Any]:

@@ -17,7 +17,11 @@ from kern.artifact.weights import open_weights
 from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import TransformerConfig, from_hugging_face
 
-_DTYPES: Final[Mapping[str, Any]] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
+_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+}
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
 
@@ -52,9 +56,10 @@ class HuggingFaceCheckpoint:
         if name not in self._tensors:
             raise CheckpointError(f"{self._folder} has no tensor {name}")
         path, info = self._tensors[name]
-        if info.dtype not in _DTYPES:
+        dtype = _DTYPES.get(info.dtype or "")
+        if dtype is None:
             raise CheckpointError(f"{name} is stored as {info.stored_dtype}", "bf16, f16 and f32 can be read")
-        return np.memmap(path, _DTYPES[info.dtype], "r", info.offset, info.shape)
+        return np.memmap(path, dtype, "r", info.offset, info.shape)
 
     def _index(self) -> dict[str, tuple[Path, TensorInfo]]:
         tensors: dict[str, tuple[Path, TensorInfo]] = {}
@@ -67,11 +72,13 @@ class HuggingFaceCheckpoint:
         index = self._folder / _INDEX
         if not index.is_file():
             return [self._folder / _SINGLE]
-        names = set(_json(index).get("weight_map", {}).values())
-        astray = [name for name in names if not isinstance(name, str) or Path(name).name != name]
+        homes = _json(index).get("weight_map")
+        if not isinstance(homes, dict):
+            raise CheckpointError(f"{index} has no weight_map from tensors to files")
+        astray = [home for home in homes.values() if not isinstance(home, str) or Path(home).name != home]
         if astray:
             raise CheckpointError(f"{index} names {astray[0]!r}, which is no file of this folder")
-        return [self._folder / name for name in sorted(names)]
+        return [self._folder / home for home in sorted(set(homes.values()))]
 
     def _stop_ids(self) -> tuple[int, ...]:
         """generation_config.json holds all of them, config.json often one only."""

@@ -10,6 +10,8 @@ from kern.models.checkpoint import CheckpointError
 _CONTROL: Final = 3
 """`tokenizer.ggml.token_type` of special tokens (llama.cpp, `LLAMA_TOKEN_TYPE_CONTROL`)."""
 
+_NEEDED: Final = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type")
+
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> bytes:
     """A byte-level BPE tokenizer that splits numbers into digits, as the tokenizers library stores it.
@@ -24,6 +26,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> bytes:
             f"the GGUF's tokenizer is {kind[0]!r} with pre-tokenizer {kind[1]!r}",
             "only 'gpt2' with 'smollm' can be read from GGUF; give the Hugging Face folder",
         )
+    missing = [key for key in _NEEDED if key not in metadata]
+    if missing:
+        raise CheckpointError(f"the GGUF lacks {', '.join(missing)}", "give the Hugging Face folder")
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))

@@ -1,0 +1,159 @@
+"""Building a folder: whole or not at all, never in the place of something else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kern.manifest.errors import KernError
+from kern.models.build import BuildError, OutputError, build
+from kern.models.checkpoint import CheckpointError
+from kern.models.config import UnsupportedModel, preset
+from kern.models.random_checkpoint import RandomCheckpoint
+from kern.runtime.verification import verify
+from support.hf_folder import save_model
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+
+def build_tiny(output: Path, **options: Any) -> None:
+    build("qwen3", output, **{"random": True, "config": "tiny", **options})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_is_valid_and_pins_its_kernels(tiny: Path) -> None:
+    assert verify(tiny).ok
+    manifest = json.loads((tiny / "manifest.json").read_text())
+    steps = [step for kernel in manifest["kernels"].values() for step in kernel["impl"]["steps"]]
+    pinned = {step["cubin"]: step["sha256"] for step in steps}
+
+    assert pinned == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tiny / "kernels").iterdir()}
+
+
+def test_the_same_build_gives_the_same_bytes(tmp_path: Path) -> None:
+    build_tiny(tmp_path / "a", seed=3)
+    build_tiny(tmp_path / "b", seed=3)
+    build_tiny(tmp_path / "c", seed=4)
+    first, same, other = (contents(tmp_path / name) for name in "abc")
+
+    assert first == same
+    assert {name for name in first if first[name] != other[name]} == {"weights.safetensors"}
+
+
+def test_weights_can_be_left_out(tmp_path: Path) -> None:
+    build_tiny(tmp_path / "out", weights=False)
+
+    assert set(contents(tmp_path / "out")) > {"manifest.json", "text.json"}
+    assert not (tmp_path / "out" / "weights.safetensors").exists()
+
+
+def test_text_json_counts_what_a_step_reads(tiny: Path) -> None:
+    settings = json.loads((tiny / "text.json").read_text())
+    c = preset("llama" if tiny.name == "llama" else "qwen3", "tiny")
+    layer = c.qkv_size * c.hidden + c.q_size * c.hidden + 3 * c.ffn * c.hidden + 2 * c.hidden
+    parameters = c.layers * (layer + 2 * c.head_dim * c.qk_norm) + c.hidden + c.vocabulary * c.hidden
+    row = 0 if c.tied_embeddings else c.hidden
+
+    assert settings["decode_bytes"] == {
+        "fixed": 2 * (parameters + row) + 4 * c.head_dim,
+        "per_context_token": 2 * 2 * c.layers * c.kv_heads * c.head_dim,
+    }
+    assert (settings["vocabulary"], settings["tokenizer_sha256"]) == (512, None)
+
+
+def test_an_output_that_exists_asks_for_force(tmp_path: Path) -> None:
+    build_tiny(tmp_path / "out")
+    before = contents(tmp_path / "out")
+
+    with pytest.raises(OutputError, match="exists") as caught:
+        build_tiny(tmp_path / "out", seed=9)
+
+    assert "--force" in caught.value.help
+    assert contents(tmp_path / "out") == before
+    build_tiny(tmp_path / "out", seed=9, force=True)
+    assert contents(tmp_path / "out") != before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_force_replaces_artifact_folders_only(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letters.txt").write_text("dear")
+    (tmp_path / "file").write_text("dear")
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    (tmp_path / "empty").mkdir()
+
+    for name in ("home", "file", "link"):
+        with pytest.raises(OutputError, match="no artifact folder"):
+            build_tiny(tmp_path / name, force=True)
+    assert (tmp_path / "home" / "letters.txt").read_text() == "dear"
+    build_tiny(tmp_path / "empty", force=True)
+    assert verify(tmp_path / "empty").ok
+
+
+def test_a_failing_build_leaves_the_old_folder_whole(tmp_path: Path) -> None:
+    build_tiny(tmp_path / "out")
+    before = contents(tmp_path / "out")
+    model = save_model(tmp_path / "model", RandomCheckpoint(preset("qwen3", "tiny"), 1))
+    (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:-1])
+
+    with pytest.raises(KernError, match=r"model\.safetensors"):
+        build("qwen3", tmp_path / "out", checkpoint=model, force=True)
+
+    assert contents(tmp_path / "out") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
+
+
+def test_a_full_disk_leaves_the_old_folder_whole(tmp_path: Path) -> None:
+    build_tiny(tmp_path / "out")
+    before = contents(tmp_path / "out")
+    # No file may grow beyond what the kernels need: writing fails in the midst of the weights.
+    limit = max(len(content) for name, content in before.items() if name != "weights.safetensors") + 200_000
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, unlimited[1]))
+    try:
+        with pytest.raises(OutputError, match="cannot write") as caught:
+            build_tiny(tmp_path / "out", seed=2, force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+
+    assert "bytes are free" in caught.value.help
+    assert contents(tmp_path / "out") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "says"),
+    [
+        ("gpt5", {}, BuildError, "'gpt5'"),
+        ("qwen3", {}, BuildError, "needs weights"),
+        ("qwen3", {"random": True}, BuildError, "need a config"),
+        ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
+        ("qwen3", {"random": True, "config": "tiny", "target": "sm_90a"}, BuildError, "'sm_90a'"),
+        ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "needs weights"),
+        ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "config of its own"),
+        ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "no checkpoint"),
+        ("smollm2", {"random": True}, BuildError, "its own weights"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(
+    tmp_path: Path, name: str, options: dict[str, Any], kind: type[KernError], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        build(name, tmp_path / "out", **options)
+
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_the_other_family_is_refused(tmp_path: Path) -> None:
+    model = save_model(tmp_path / "model", RandomCheckpoint(preset("qwen3", "tiny"), 1))
+
+    with pytest.raises(UnsupportedModel, match="family qwen3, not llama"):
+        build("llama", tmp_path / "out", checkpoint=model)
