@@ -4,9 +4,9 @@
 enum {
     STREAM_ROWS = 4,     /* rows of W read at once */
     PREFETCH = 4096,     /* bytes ahead in each of them */
-    BLOCK_ROWS = 512,    /* of A */
-    BLOCK_COLS = 128,    /* rows of W */
-    BLOCK_DEPTH = 256,   /* elements of k: a panel of W then fits the first cache */
+    BLOCK_ROWS = 256,    /* of A */
+    BLOCK_COLS = 256,    /* rows of W */
+    BLOCK_DEPTH = 320,   /* elements of k, at most: a panel of W then fits the first cache */
     A_STRIDE = BLOCK_DEPTH + 16, /* the padding spreads the rows over the cache's sets */
     C_STRIDE = BLOCK_COLS + 16,
 };
@@ -84,11 +84,18 @@ static void store_block(const product *p, const float *c, int64_t m0, int64_t ro
     }
 }
 
+/* `total` cut into as few equal shares of at most `most` as there can be, in whole vectors; at most `most`. */
+static int64_t even_share(int64_t total, int64_t most) {
+    int64_t shares = (total + most - 1) / most, share = (total + shares - 1) / shares;
+    return (share + TILE_COLS - 1) / TILE_COLS * TILE_COLS;
+}
+
 /* One block of C, whole depth. */
 static void multiply_block(const product *p, int64_t m0, int64_t rows, int64_t n0, int64_t cols) {
     _Alignas(64) float a[BLOCK_ROWS * A_STRIDE], w[BLOCK_DEPTH * TILE_COLS], c[BLOCK_ROWS * C_STRIDE];
-    for (int64_t k0 = 0; k0 < p->k; k0 += BLOCK_DEPTH) {
-        int64_t depth = p->k - k0 < BLOCK_DEPTH ? p->k - k0 : BLOCK_DEPTH;
+    int64_t block_depth = even_share(p->k, BLOCK_DEPTH);
+    for (int64_t k0 = 0; k0 < p->k; k0 += block_depth) {
+        int64_t depth = p->k - k0 < block_depth ? p->k - k0 : block_depth;
         for (int64_t r = 0; r < rows; r++)
             unpack_row(a + r * A_STRIDE, p->a + (m0 + r) * p->k + k0, depth, depth);
         for (int64_t col = 0; col < cols; col += TILE_COLS) {

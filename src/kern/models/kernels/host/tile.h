@@ -8,7 +8,7 @@
 enum {
     TILE_COLS = 2 * LANES,
 #if defined(__AVX512F__) || defined(__aarch64__)
-    TILE_ROWS = 14, /* 28 accumulators of 32 registers */
+    TILE_ROWS = 12, /* 24 accumulators of 32 registers */
 #else
     TILE_ROWS = 6, /* 12 of 16 */
 #endif
@@ -24,6 +24,7 @@ ALWAYS_INLINE void tile_rows(const int rows, float *c, int64_t ldc, const float 
         sum[r][0] = accumulate ? load(c + r * ldc) : (vec){0};
         sum[r][1] = accumulate ? load(c + r * ldc + LANES) : (vec){0};
     }
+#pragma GCC unroll 2
     for (int64_t d = 0; d < depth; d++) {
         vec left = load(b + d * ldb), right = load(b + d * ldb + LANES);
 #pragma GCC unroll 14
