@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -103,7 +104,7 @@ def build(
 
 
 def _label(name: str, config: str | None) -> str:
-    return name if config is None or config == name else f"{name} {config}"
+    return name if config is None else config if config.startswith(name) else f"{name} {config}"
 
 
 def _check_target(target: str) -> None:
@@ -184,10 +185,7 @@ def _replacing(output: Path, force: bool) -> Iterator[Path]:
             _check_output(output, force)
             _swap(folder, output, Path(work) / "old")
     except OSError as error:
-        raise OutputError(
-            f"cannot write {output}: {error.strerror or error}",
-            f"free disk space if it is short ({shutil.disk_usage(_standing(output)).free:,} bytes are free)",
-        ) from error
+        raise OutputError(f"cannot write {output}: {error.strerror or error}", _remedy(error, output)) from error
 
 
 def _swap(new: Path, output: Path, old: Path) -> None:
@@ -203,6 +201,8 @@ def _swap(new: Path, output: Path, old: Path) -> None:
         raise
 
 
-def _standing(path: Path) -> Path:
-    """The nearest folder above `path` that exists."""
-    return next(parent for parent in path.absolute().parents if parent.exists())
+def _remedy(error: OSError, output: Path) -> str:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "give another folder"
+    standing = next(parent for parent in output.absolute().parents if parent.exists())
+    return f"free some disk space: {shutil.disk_usage(standing).free:,} bytes are free"

@@ -107,8 +107,9 @@ class Generator:
     ) -> None:
         """`chunk` is the most tokens a prefill call takes, at most what the program allows.
 
-        `graphs` says what was recorded as a graph, program and tokens; with `eager`, nothing is. With `host_fed`, each step waits for the one before,
-        though the manifest could feed itself. Raises ContractError and PromptError.
+        `graphs` says what was recorded as a graph, program and tokens; with `eager`, nothing is. With
+        `host_fed`, each step waits for the one before, though the manifest could feed itself. Raises
+        ContractError and PromptError.
         """
         check_generation(executable.manifest)
         if chunk < 1:
