@@ -40,8 +40,10 @@ clean:
 
 .venv/installed: pyproject.toml | .venv/bin/pip
 	$(BIN)/pip install -q -e '.[gguf]'
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 .venv/installed-dev: pyproject.toml | .venv/bin/pip
 	$(BIN)/pip install -q -e '.[gguf,dev]'
+	@$(BIN)/python -m compileall -q src
 	@touch $@ .venv/installed

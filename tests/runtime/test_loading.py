@@ -22,8 +22,8 @@ from kern.manifest.builder import ManifestBuilder
 from kern.manifest.errors import KernError
 from kern.manifest.params import Layout
 from kern.runtime.loading import AbiMismatch, WrongTarget
+from kern.runtime.reports import InvalidArtifact
 from kern.runtime.sizes import BadCapacity
-from kern.runtime.verification import InvalidArtifact
 from support.artifacts import compiled, toy_kernels, write_artifact
 from support.counting import CountingDevice
 from support.toy import CAPACITY, COLUMNS, MODULE, single, toy_artifact, toy_manifest, toy_weights, two_steps

@@ -52,14 +52,18 @@ def verify(
 
     Example: `kern verify smollm2/`
     """
-    from kern.cli import diagnostics
     from kern.runtime.verification import verify
 
     report = verify(path, target)
+    if target is not None and path.is_file():
+        print("note: a bare manifest has no kernel files, so --target was not applied", file=sys.stderr)
+    if report.ok and not json:
+        print(f"{path}: ok")
+        return
+    from kern.cli import diagnostics
+
     if json:
         print(diagnostics.as_json(report))
-    elif report.ok:
-        print(f"{path}: ok")
     else:
         diagnostics.show(report)
     raise typer.Exit(0 if report.ok else 1)

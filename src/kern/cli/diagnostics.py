@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from kern.cli.terminal import printable
-from kern.runtime.verification import Located, Report
+from kern.runtime.reports import Located, Report
 
 SHOWN = 50
 """Diagnostics shown in full; the rest are counted. `--json` holds them all."""

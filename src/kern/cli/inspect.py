@@ -14,8 +14,9 @@ from kern.cli.units import binary
 from kern.manifest.expressions import show
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
+from kern.runtime.examination import examine
 from kern.runtime.planner import MemoryPlan, plan
-from kern.runtime.verification import InvalidArtifact, examine
+from kern.runtime.reports import InvalidArtifact
 
 
 def inspect(path: Path, capacity: int, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from kern.cli.terminal import printable
 from kern.cli.units import binary
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.runtime.verification import InvalidArtifact
+from kern.runtime.reports import InvalidArtifact
 
 
 @dataclass(frozen=True, slots=True)

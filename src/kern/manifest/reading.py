@@ -119,7 +119,8 @@ class _Scan:
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
-        self.repeats |= len(members) != len(pairs)
+        if len(members) != len(pairs):
+            self.repeats = True
         return members
 
     def _int(self, digits: str) -> int:

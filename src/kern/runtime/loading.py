@@ -17,11 +17,12 @@ from kern.device.base import ALIGNMENT, Device, DeviceError, FileRegion, Functio
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
 from kern.runtime.addresses import Bases
+from kern.runtime.examination import examine
 from kern.runtime.executable import Executable, Loaded
 from kern.runtime.lowering import linkage
 from kern.runtime.planner import Arena, MemoryPlan, plan
+from kern.runtime.reports import InvalidArtifact
 from kern.runtime.sizes import round_up
-from kern.runtime.verification import InvalidArtifact, examine
 
 AUTO: Final = "auto"
 
