@@ -61,7 +61,6 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
             ("K0205", "/buffers/scaled/shape/0"),
             ("K0205", "/kernels/scale/impl/steps/0/grid/0"),
             ("K0205", "/kernels/record/impl/steps/0/grid/0"),
-            ("K0718", "/programs/fill/dispatches/0/args/3"),
         ],
     ),
     "a step argument that is not there leaves nothing unread or unwritten": (

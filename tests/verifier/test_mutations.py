@@ -7,6 +7,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -102,6 +103,15 @@ def diagnostics(mutation: Mutation) -> tuple[Diagnostic, ...]:
         return read(data).diagnostics
 
 
+def is_read(mutation: Mutation) -> bool:
+    """Whether the form still holds: what only the form forbids is tried on the small manifests."""
+    try:
+        Manifest.model_validate_json(json.dumps(mutation.apply()))
+    except ValidationError:
+        return False
+    return True
+
+
 @cache
 def by_category(name: str) -> Mapping[tuple[str, str], list[Mutation]]:
     found: dict[tuple[str, str], list[Mutation]] = defaultdict(list)
@@ -117,7 +127,8 @@ def chosen(name: str, most: int) -> list[Mutation]:
     for category, among in by_category(name).items():
         digest = zlib.crc32(f"{name} {category}".encode())
         picked.append((digest, among[digest % len(among)]))
-    return [mutation for _, mutation in sorted(picked, key=lambda pair: pair[0])[:most]]
+    ordered = (mutation for _, mutation in sorted(picked, key=lambda pair: pair[0]))
+    return list(islice((m for m in ordered if name in SMALL or is_read(m)), most))
 
 
 def names_in(value: Any) -> Iterator[str]:
@@ -169,7 +180,7 @@ def near(mutation: Mutation, diagnostic: Diagnostic) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("example", 400), ("original-form", 400), ("smollm2", 24), ("qwen3-4b", 16)]
+    ("name", "most"), [("example", 400), ("original-form", 200), ("smollm2", 16), ("qwen3-4b", 10)]
 )
 def test_a_broken_manifest_is_refused_near_the_broken_place(name: str, most: int) -> None:
     for mutation in chosen(name, most):
@@ -189,5 +200,5 @@ def test_every_listed_mutation_does_leave_a_valid_manifest() -> None:
 
 
 def test_there_are_enough_mutations() -> None:
-    counts = {name: len(chosen(name, most)) for name, most in [("example", 400), ("original-form", 400)]}
+    counts = {name: len(chosen(name, most)) for name, most in [("example", 400), ("original-form", 200)]}
     assert sum(counts.values()) >= 300, counts

@@ -46,8 +46,7 @@ OUTSIDE_STATE = Code(
     "K0715",
     "offset outside the state's granule",
     "Of a state that grows with tokens, only the first granule is there at any capacity, so an offset is less than "
-    "bytes_per_token × granule; of a state per sequence, it is less than `bytes`. It selects a part inside, such as "
-    "one layer's.",
+    "bytes_per_token × granule; of a state per sequence, it is less than `bytes`. It selects a region inside.",
     edit(f"{_RECORD}/args/1", '{"state": "history", "offset": 8192}', '{"state": "history", "offset": 8176}'),
 )
 

@@ -110,7 +110,7 @@ def edit(pointer: str, failing: str, mended: str) -> Example:
 def edited(edits: Mapping[str, str]) -> str:
     """BASE with JSON texts put at JSON pointers, one after the other.
 
-    The pointer "" stands for the whole file; a last token that is not there yet adds a member.
+    The pointer "" stands for the whole file; a last name that is not there yet adds a member.
     Raises KeyError where the parent is not there either.
     """
     text = BASE
@@ -120,8 +120,8 @@ def edited(edits: Mapping[str, str]) -> str:
 
 
 def _path(pointer: str) -> Path:
-    tokens = [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
-    return tuple(int(token) if token.isdecimal() else token for token in tokens)
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _spliced(text: str, path: Path, value: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 class Names:
     """The names of one section. Looking for a near one is slow, so only the first few unknown names get it."""
 
-    BUDGET = 16
+    BUDGET = 8
 
     def __init__(self, kind: str, names: Iterable[str]) -> None:
         self._kind = kind

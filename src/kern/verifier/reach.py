@@ -45,22 +45,26 @@ def _call(scope: Scope, program: str, dispatch: Dispatch, call: ExternCall) -> I
     step = scope.manifest.kernels[dispatch.kernel].impl.steps[call.step]
     extents = [_extent(scope, program, dispatch, arg) for arg in step.args[3:6]]
     known = [extent for extent in extents if extent is not None]
-    for index, extent in enumerate(extents):
-        if extent is not None and extent[0] < 1:
-            message = f"{'mnk'[index]} can be {number(extent[0])}"
+    behind = [size for index in range(3) if (size := _behind(scope, program, dispatch, step, index)) is not None]
+    if len(known) < 3 or len(behind) < 3:
+        return  # an extent or an array has a fault of its own
+    for index, (low, _) in enumerate(known):
+        if low < 1:
+            message = f"{'mnk'[index]} can be {number(low)}"
             yield Found(EXTENT_ZERO, _place(step.args[3 + index]), message, "make it 1 or more")
-    if len(known) < len(extents) or min(low for low, _ in known) < 1:
-        return
-    m, n, k = (high for _, high in known)
-    past = []
-    for index, needed in enumerate(call.extern.operand_bytes(m, n, k)):
-        behind = _behind(scope, program, dispatch, step, index)
-        if behind is not None and needed > behind:
-            past.append((index, f"{_OPERANDS[index]} takes {number(needed)} bytes of {number(behind)}"))
+    if min(low for low, _ in known) > 0:
+        yield from _past_the_end(call, step, [high for _, high in known], behind)
+
+
+def _past_the_end(call: ExternCall, step: Step, extents: list[int], behind: list[int]) -> Iterator[Found]:
+    m, n, k = extents
+    needed = call.extern.operand_bytes(m, n, k)
+    past = [index for index in range(3) if needed[index] > behind[index]]
     if past:
         # One wrong extent reaches past two operands: one fault, told at the first.
-        message = f"{' and '.join(told for _, told in past)}, at m {m}, n {n}, k {k}"
-        place = _place(step.args[past[0][0]])
+        told = (f"{_OPERANDS[i]} takes {number(needed[i])} bytes of {number(behind[i])}" for i in past)
+        message = f"{' and '.join(told)}, at m {m}, n {n}, k {k}"
+        place = _place(step.args[past[0]])
         yield Found(PAST_THE_END, place, message, "mend the extents, the offset or the array")
 
 
