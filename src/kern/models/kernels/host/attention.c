@@ -45,16 +45,19 @@ static const bf16 *page_keys(const attention *t, int64_t seq, int64_t index, int
     return t->pool + key_at(&t->shape, t->block_table[seq * t->pages + index], head, 0);
 }
 
-/* Turn `count` scores into weights e^(score - *top), rescaling: returns the factor for what was summed before. */
+/* Turn the first `count` of KEYS scores into weights e^(score - *top), the others into zeros. `top` and `total`
+ * follow; the result is the factor for what was summed before. */
 static float soften(float *scores, int64_t count, float *top, float *total) {
-    float highest = *top;
-    for (int64_t j = 0; j < count; j++) highest = scores[j] > highest ? scores[j] : highest;
-    float factor = fast_exp(*top - highest), sum = 0.0f;
-    for (int64_t j = 0; j < count; j++) scores[j] = fast_exp(scores[j] - highest);
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < count; j++) sum += scores[j];
-    *total = *total * factor + sum;
-    *top = highest;
+    vec highest = (vec){0} - INFINITY, sum = {0};
+    for (int64_t j = count; j < KEYS; j++) scores[j] = -INFINITY;
+    for (int j = 0; j < KEYS; j += LANES) highest = larger(load(scores + j), highest);
+    float now = largest_of(highest), before = *top;
+    if (before > now) now = before;
+    for (int j = 0; j < KEYS; j++) scores[j] = fast_exp(scores[j] - now);
+    for (int j = 0; j < KEYS; j += LANES) sum += load(scores + j);
+    float factor = fast_exp(before - now);
+    *total = *total * factor + sum_of(sum);
+    *top = now;
     return factor;
 }
 
@@ -91,7 +94,6 @@ static void attend_block(const attention *t, block_memory *b, int64_t rows, int6
         int64_t seen = least(count, position + r - first + 1);
         float *row = b->scores + r * S_STRIDE, *sum = b->out + r * Q_STRIDE;
         float factor = soften(row, seen, b->top + r, b->total + r);
-        for (int64_t j = seen; j < count; j++) row[j] = 0.0f;
         for (int64_t d = 0; d < cols; d++) sum[d] *= factor;
     }
     for (int64_t d = 0; d < cols; d += TILE_COLS)
@@ -141,56 +143,86 @@ KERN_KERNEL(attention_prefill, "ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32,i32,i32,
     for (int64_t seq = 0; seq < t.seqs; seq++) prefill_sequence(launch, &t, seq);
 }
 
-/* scores[j] = q . keys[j] for `count` rows of one page; q is split into even and odd elements, zero-padded. */
-static void score_page(float *scores, const float *even, const float *odd, const bf16 *keys, int64_t count,
-                       int64_t dim) {
-    for (int64_t j = 0; j < count; j++) {
-        vec sum = {0};
-        int64_t d = 0;
-        for (; d + TILE_COLS <= dim; d += TILE_COLS) {
-            vec_u32 pairs = load_pairs(keys + j * dim + d);
-            sum += even_of(pairs) * load(even + d / 2);
-            sum += odd_of(pairs) * load(odd + d / 2);
+/* Even and odd elements of a head apart, as pairs of bf16 fall into vectors; zero from dim / 2 on. */
+typedef struct {
+    _Alignas(64) float even[MAX_DIM / 2 + LANES], odd[MAX_DIM / 2 + LANES];
+} split;
+
+/* Elements d ... d + TILE_COLS - 1 of a head, zeros past its end. */
+ALWAYS_INLINE vec_u32 head_pairs(const bf16 *head, int64_t d, int64_t dim) {
+    return d + TILE_COLS <= dim ? load_pairs(head + d) : load_pairs_part(head + d, dim - d);
+}
+
+/* scores[j] = q . keys[j] for the first `count` keys of a page. */
+ALWAYS_INLINE void score_page(float *scores, const split *q, const bf16 *keys, int64_t count, const int64_t dim) {
+    for (int64_t first = 0; first < count; first += LANES) {
+        vec_u32 sums[LANES];
+        for (int j = 0; j < LANES; j++) {
+            const bf16 *key = keys + least(first + j, count - 1) * dim;
+            vec even = {0}, odd = {0};
+            for (int64_t d = 0; d < dim; d += TILE_COLS) {
+                vec_u32 pairs = head_pairs(key, d, dim);
+                even += even_of(pairs) * load(q->even + d / 2);
+                odd += odd_of(pairs) * load(q->odd + d / 2);
+            }
+            sums[j] = (vec_u32)(even + odd);
         }
-        if (d < dim) {
-            vec_u32 pairs = load_pairs_part(keys + j * dim + d, dim - d);
-            sum += even_of(pairs) * load(even + d / 2);
-            sum += odd_of(pairs) * load(odd + d / 2);
-        }
-        scores[j] = sum_of(sum);
+        transpose(sums);
+        vec total = (vec)sums[0];
+        for (int i = 1; i < LANES; i++) total += (vec)sums[i];
+        store(scores + first, total);
     }
 }
 
-static void add_values(float *sum, const float *weights, const bf16 *values, int64_t count, int64_t dim) {
-    for (int64_t j = 0; j < count; j++)
-        for (int64_t d = 0; d < dim; d++) sum[d] += weights[j] * from_bf16(values[j * dim + d]);
+/* sum = sum * factor + weights . values, for the first `count` values of a page. */
+ALWAYS_INLINE void add_values(split *sum, float factor, const float *weights, const bf16 *values, int64_t count,
+                              const int64_t dim) {
+    for (int64_t d = 0; d < dim; d += TILE_COLS) {
+        vec even = load(sum->even + d / 2) * factor, odd = load(sum->odd + d / 2) * factor;
+        for (int64_t j = 0; j < count; j++) {
+            vec_u32 pairs = head_pairs(values + j * dim, d, dim);
+            even += weights[j] * even_of(pairs);
+            odd += weights[j] * odd_of(pairs);
+        }
+        store(sum->even + d / 2, even);
+        store(sum->odd + d / 2, odd);
+    }
 }
 
-static void decode_head(const attention *t, int64_t seq, int64_t head) {
-    _Alignas(64) float even[MAX_DIM] = {0}, odd[MAX_DIM] = {0}, sum[MAX_DIM] = {0}, scores[KEYS];
-    int64_t dim = t->shape.dim, kv_head = head / (t->q_heads / t->shape.kv_heads);
+ALWAYS_INLINE void decode_head(const attention *t, int64_t seq, int64_t head, const int64_t dim) {
+    _Alignas(64) float scores[KEYS], whole[MAX_DIM];
+    split q = {0}, sum = {0};
+    int64_t kv_head = head / (t->q_heads / t->shape.kv_heads);
     int64_t keys = least(t->seq_lens[seq], t->pages * PAGE);
-    const bf16 *q = t->q + seq * t->row_stride + head * dim;
+    const bf16 *from = t->q + seq * t->row_stride + head * dim;
     float top = -INFINITY, total = 0.0f;
-    for (int64_t d = 0; d < dim; d++) (d % 2 ? odd : even)[d / 2] = from_bf16(q[d]) * t->scale;
+    for (int64_t d = 0; d < dim; d++) (d % 2 ? q.odd : q.even)[d / 2] = from_bf16(from[d]) * t->scale;
     for (int64_t first = 0; first < keys; first += KEYS) {
         int64_t count = least(KEYS, keys - first);
         for (int64_t j = 0; j < count; j += PAGE)
-            score_page(scores + j, even, odd, page_keys(t, seq, (first + j) / PAGE, kv_head), least(PAGE, count - j), dim);
+            score_page(scores + j, &q, page_keys(t, seq, (first + j) / PAGE, kv_head), least(PAGE, count - j), dim);
         float factor = soften(scores, count, &top, &total);
-        for (int64_t d = 0; d < dim; d++) sum[d] *= factor;
         for (int64_t j = 0; j < count; j += PAGE) {
-            const bf16 *page = page_keys(t, seq, (first + j) / PAGE, kv_head);
-            add_values(sum, scores + j, page + value_offset(&t->shape), least(PAGE, count - j), dim);
+            const bf16 *values = page_keys(t, seq, (first + j) / PAGE, kv_head) + value_offset(&t->shape);
+            add_values(&sum, j ? 1.0f : factor, scores + j, values, least(PAGE, count - j), dim);
         }
     }
-    store_out(t->out + (seq * t->q_heads + head) * dim, sum, total, dim);
+    for (int64_t d = 0; d < dim; d++) whole[d] = (d % 2 ? sum.odd : sum.even)[d / 2];
+    store_out(t->out + (seq * t->q_heads + head) * dim, whole, total, dim);
 }
 
 static void decode_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
     attention t = decode_of(params);
     (void)launch;
-    for (int64_t row = begin; row < end; row++) decode_head(&t, row / t.q_heads, row % t.q_heads);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t seq = row / t.q_heads, head = row % t.q_heads;
+        if (t.shape.dim == 64) /* the usual sizes, compiled for them: a third faster */
+            decode_head(&t, seq, head, 64);
+        else if (t.shape.dim == 128)
+            decode_head(&t, seq, head, 128);
+        else
+            decode_head(&t, seq, head, t.shape.dim);
+    }
 }
 
 KERN_KERNEL(attention_decode, "ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32,i32,i32,i64,f32") {

@@ -57,11 +57,24 @@ static inline vec_u32 load_pairs_part(const bf16 *from, int64_t count) {
 static inline vec even_of(vec_u32 pairs) { return (vec)(pairs << 16); }
 static inline vec odd_of(vec_u32 pairs) { return (vec)(pairs & 0xffff0000u); }
 
+static inline vec larger(vec a, vec b) {
+    vec_u32 take = (vec_u32)(a > b);
+    return (vec)(((vec_u32)a & take) | ((vec_u32)b & ~take));
+}
+
 static inline float sum_of(vec value) {
     float lanes[LANES];
     store(lanes, value);
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    return lanes[0];
+}
+
+static inline float largest_of(vec value) {
+    float lanes[LANES];
+    store(lanes, value);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
     return lanes[0];
 }
 
