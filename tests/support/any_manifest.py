@@ -37,8 +37,14 @@ pointers = st.builds(
 )
 params = st.lists(st.one_of(pointers, st.sampled_from(SCALARS)), max_size=6)
 EXTERN_PARAMS = ["out buffer<bf16>", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]
+
+
+def _literal(scalar: str) -> st.SearchStrategy[Any]:
+    return integers.map(lambda value: {scalar: value})
+
+
 literals = st.one_of(
-    *(integers.map(lambda value, scalar=scalar: {scalar: value}) for scalar in SCALARS if scalar != "f32"),
+    *(_literal(scalar) for scalar in SCALARS if scalar != "f32"),
     st.floats(allow_nan=False, allow_infinity=False).map(lambda value: {"f32": value}),
 )
 

@@ -61,7 +61,7 @@ def replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
     """A copy in which `change` was applied to the value at `path`; what is beside it is shared."""
     if not path:
         return change(value)
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[path[0]] = replaced(value[path[0]], path[1:], change)
     return copy
 
@@ -81,6 +81,10 @@ def _renamed(key: str) -> Callable[[Any], Any]:
 
 def _swapped(index: int) -> Callable[[Any], Any]:
     return lambda items: [*items[:index], items[index + 1], items[index], *items[index + 2 :]]
+
+
+def _to(value: Any) -> Callable[[Any], Any]:
+    return lambda _: value
 
 
 def _doubled(index: int) -> Callable[[Any], Any]:
@@ -138,7 +142,7 @@ def _of_text(path: Path, text: str) -> Iterator[tuple[str, Path, Callable[[Any],
     if path[-1] == "class":
         for class_ in CLASSES:
             if class_ != text:
-                yield f"make {class_}", path, lambda name, class_=class_: class_
+                yield f"make {class_}", path, _to(class_)
     if len(path) > 1 and path[-2] == "params":
         yield from _of_param(path, text)
 
@@ -149,7 +153,7 @@ def _of_param(path: Path, text: str) -> Iterator[tuple[str, Path, Callable[[Any]
         for direction in ("in", "out", "inout"):
             if direction != words[0]:
                 changed = " ".join([direction, *words[1:]])
-                yield f"make {direction}", path, lambda name, changed=changed: changed
+                yield f"make {direction}", path, _to(changed)
         yield "make scalar", path, lambda name: "i32"
         yield "align 4096", path, lambda name: name.split(" align")[0] + " align 4096"
     else:

@@ -50,7 +50,7 @@ def test_a_code_explains_itself(code: Code) -> None:
     assert re.fullmatch(r"K0[2-9]\d\d", code.id)
     assert code.title == code.title.strip()
     assert code.title[-1] != "."
-    assert len(re.findall(r"[.:](?:\s|$)", code.explanation)) >= 1
+    assert 2 <= len(re.findall(r"[.](?=\s+[A-Z`\"]|$)", code.explanation)) <= 5
     assert code.explanation.endswith(".")
 
 

@@ -26,6 +26,7 @@ def codes(edits: Mapping[str, str]) -> list[str]:
 HOLD: Mapping[str, Mapping[str, str]] = {
     "a symbol that can be 0 as a scalar": {f"{STEP}/2/args/3": '{"sym": "start"}'},
     "a program that fixes a symbol at one value": {"/programs/fill/symbols": '{"start": {"min": 7, "max": 7}}'},
+    "a program that fixes a symbol at 0": {"/programs/fill/symbols": '{"start": {"max": 0}}'},
     "bounds of a program that say nothing": {"/programs/fill/symbols": '{"rows": {}}'},
     "a symbol from 0 that every user narrows to 1 may make a size": {
         "/symbols/rows": '{"min": 0, "max": 64}',

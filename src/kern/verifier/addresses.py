@@ -39,7 +39,7 @@ OUTSIDE_BUFFER = Code(
     "K0714",
     "offset outside the buffer",
     "An offset is at least 0 and less than the bytes reserved for the buffer, at the upper bounds of its symbols over "
-    "all programs that use it.",
+    "all programs that use it. An address further on belongs to another buffer.",
     edit(f"{_SCALE}/args/1", '{"buf": "mixed", "offset": 32768}', '{"buf": "mixed", "offset": 32752}'),
 )
 OUTSIDE_STATE = Code(

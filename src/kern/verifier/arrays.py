@@ -23,13 +23,14 @@ DIMENSION_ZERO = Code(
     "K0402",
     "dimension below 1",
     "Every dimension is positive at every value of its symbols: an array without elements has no address that a "
-    "kernel could be given.",
+    "kernel could be given. Write at least 1, and take care that an addition of a negative number stays above 0.",
     edit("/buffers/total/shape", "[128, 0]", "[128, 1]"),
 )
 SHAPE_SYMBOL_UNKNOWN = Code(
     "K0403",
     "unknown symbol in a shape",
-    "A name in a shape is a symbol that `symbols` declares; the runtime sizes the array by its bounds.",
+    "A name in a shape is a symbol that `symbols` declares; the runtime sizes the array by its bounds. Declare the "
+    "symbol, or mend its name.",
     edit("/buffers/mixed/shape", '["row", 128]', '["rows", 128]'),
 )
 WEIGHT_SYMBOL = Code(

@@ -36,8 +36,8 @@ WEIGHT_WRITTEN = Code(
 OUTPUT_NEVER_WRITTEN = Code(
     "K0804",
     "output that no program writes",
-    "The host would always read zeros. Some program writes each output; one that leaves only state behind writes none, "
-    "which is fine. Take the output out, or write it.",
+    "The host would always read zeros. Some program writes each output; one that leaves only state behind writes "
+    "none, which is fine. Take the output out, or write it.",
     edit(f"{_SUMMARY}/args/0/buf", '"mixed"', '"peak"'),
 )
 CARRY_NEVER_WRITTEN = Code(

@@ -22,7 +22,8 @@ _RECORD = "/programs/fill/dispatches/2"
 KERNEL_UNKNOWN = Code(
     "K0701",
     "unknown kernel",
-    "A dispatch calls a kernel that `kernels` declares, by its name there and not by the symbol in its file.",
+    "A dispatch calls a kernel that `kernels` declares, by its name there and not by the symbol in its file. Declare "
+    "the kernel, or mend its name.",
     edit(f"{_SCALE}/kernel", '"scale_f32"', '"scale"'),
 )
 BUFFER_UNKNOWN = Code(
@@ -40,7 +41,8 @@ STATE_UNKNOWN = Code(
 SYMBOL_UNKNOWN = Code(
     "K0704",
     "unknown symbol in an argument",
-    "A scalar argument is computed from symbols that `symbols` declares; their bounds show that it fits.",
+    "A scalar argument is computed from symbols that `symbols` declares; their bounds show that it fits. Declare the "
+    "symbol, or mend its name.",
     edit(f"{_RECORD}/args/2/sym", '"begin"', '"start"'),
 )
 ARGUMENT_COUNT = Code(
@@ -55,7 +57,7 @@ ARGUMENT_KIND = Code(
     "K0706",
     "dispatch argument of another kind",
     "A `buffer<dtype>` takes a buffer, a `ptr` takes a state, and a scalar takes a symbol, an expression or a literal "
-    "of its type.",
+    "of its type. An address passed as a number, or a number as an address, would go wrong only on the device.",
     edit(f"{_SCALE}/args/2", '{"buf": "mixed"}', '{"f32": 0.5}'),
 )
 

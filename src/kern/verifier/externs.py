@@ -32,14 +32,15 @@ EXTERN_FILE = Code(
     "K0519",
     "kernel file or shared memory of an extern",
     "An operator built into the device comes from no file and manages its own shared memory, so `cubin`, `sha256` and "
-    "`shared_mem` mean nothing here.",
+    "`shared_mem` mean nothing here. Take them out.",
     edit(f"{_STEP}/symbol", '"extern:cublaslt_bf16_tn_f32", "cubin": "product.cubin"',
          '"extern:cublaslt_bf16_tn_f32"'),
 )  # fmt: skip
 EXTERN_GEOMETRY = Code(
     "K0520",
     "launch geometry of an extern",
-    "The device chooses how to launch its own operators; block and grid of such a step are [1, 1, 1] and say nothing.",
+    "The device chooses how to launch its own operators; block and grid of such a step are [1, 1, 1] and say nothing. "
+    "A number here would look as if it were obeyed.",
     edit(f"{_STEP}/grid", '[{"sym": "rows"}, 1, 1]', "[1, 1, 1]"),
 )
 EXTERN_ATTRIBUTE = Code(

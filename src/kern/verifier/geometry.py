@@ -27,19 +27,22 @@ _FINAL = "/kernels/summarize/impl/steps/1"
 BLOCK_ZERO = Code(
     "K0503",
     "block dimension below 1",
-    "Each of a block's three dimensions is at least 1; a dimension that is not used is 1.",
+    "Each of a block's three dimensions is at least 1; a dimension that is not used is 1. A block without threads is "
+    "an error on the device.",
     edit(f"{_SCALE}/block", "[128, 0, 1]", "[128, 1, 1]"),
 )
 BLOCK_TOO_LARGE = Code(
     "K0504",
     "block of too many threads",
-    "A block has at most 1024 threads, the product of its three dimensions, on every CUDA device.",
+    "A block has at most 1024 threads, the product of its three dimensions, on every CUDA device. Make the block "
+    "smaller and let the grid, or a loop in the kernel, cover the rest.",
     edit(f"{_SCALE}/block", "[128, 16, 1]", "[128, 8, 1]"),
 )
 BLOCK_Z = Code(
     "K0505",
     "block too deep in z",
-    "The third dimension of a block is at most 64 on every CUDA device, fewer than the first two may have.",
+    "The third dimension of a block is at most 64 on every CUDA device, fewer than the first two may have. Move "
+    "threads to x or y.",
     edit(f"{_SCALE}/block", "[1, 1, 128]", "[128, 1, 1]"),
 )
 GRID_TOO_LARGE = Code(
@@ -66,7 +69,8 @@ SHARED_MEM_TOO_LARGE = Code(
 SHARED_MEM_NEGATIVE = Code(
     "K0509",
     "negative shared memory",
-    "Shared memory is counted in bytes, 0 where a kernel needs none.",
+    "Shared memory is counted in bytes, 0 where a kernel needs none. A subtraction in the expression probably goes "
+    "below 0 at the lower bound of a symbol.",
     edit(f"{_PARTIAL}/shared_mem", "-1", "0"),
 )
 STEP_FACTOR = Code(
@@ -86,7 +90,7 @@ CLUSTER_SIZE = Code(
     "K0522",
     "impossible cluster",
     "A cluster's three dimensions are at least 1 and their product is at most 8, the size that every device with "
-    "clusters takes.",
+    "clusters takes. Larger ones need a device's leave, which a manifest cannot ask for.",
     edit(f"{_FINAL}/cluster", "[4, 4, 1]", "[4, 1, 1]"),
 )
 CLUSTER_GRID = Code(

@@ -9,7 +9,7 @@ from kern.manifest.params import Param
 from kern.manifest.types import Arg, Kernel, Literals, ScratchArg, Step
 from kern.verifier.example import edit
 from kern.verifier.externs import launch_params
-from kern.verifier.hints import Names, number
+from kern.verifier.hints import number
 from kern.verifier.scalars import literal_fits, range_of
 from kern.verifier.scope import BASE_ALIGNMENT, Scope
 from kern.verifier.wiring import out_of_range, wired
@@ -21,7 +21,8 @@ _FINAL = "/kernels/summarize/impl/steps/1"
 ARG_OUT_OF_RANGE = Code(
     "K0601",
     "interface argument that is not there",
-    '`{"arg": i}` forwards parameter i of the kernel\'s interface, counted from 0.',
+    '`{"arg": i}` forwards parameter i of the kernel\'s interface, counted from 0. Take an index that the interface '
+    "has, or add the parameter to it.",
     edit(f"{_SCALE}/args/2", '{"arg": 3}', '{"arg": 2}'),
 )
 ARG_TYPE = Code(
@@ -35,14 +36,16 @@ WRITE_THROUGH_IN = Code(
     "K0603",
     "write through an `in` parameter",
     "The interface promises callers that this argument is only read, and a step writes through it. Data flow is "
-    "checked by the interface alone, so a broken promise would go unseen. "
-    "Make the parameter `inout`, or the step's `in`.",
+    "checked by the interface alone, so a broken promise would go unseen. Make the parameter `inout`, or the step's "
+    "`in`.",
     edit(f"{_SCALE}/params/1", '"inout buffer<f32>"', '"in buffer<f32>"'),
 )
 OUT_NEVER_WRITTEN = Code(
     "K0604",
     "`out` parameter that no step writes",
-    "The interface promises that this argument holds a result afterwards, and no step writes it.",
+    "The interface promises that this argument holds a result afterwards, and no step writes it. Later dispatches "
+    "would read whatever the memory held. Forward the argument to a step that writes it, or take it out of the "
+    "interface.",
     edit(f"{_FINAL}/args/0", '{"arg": 1}', '{"arg": 0}'),
 )
 OUT_READ_FIRST = Code(
@@ -62,7 +65,8 @@ INOUT_NEVER_WRITTEN = Code(
 SCRATCH_UNKNOWN = Code(
     "K0607",
     "unknown scratch",
-    "A step names scratch that the same implementation declares; other kernels' scratch is out of reach.",
+    "A step names scratch that the same implementation declares; other kernels' scratch is out of reach. Declare it "
+    "in the kernel's own `scratch`, or mend its name.",
     edit(f"{_FINAL}/args/2", '{"scratch": "parts"}', '{"scratch": "part"}'),
 )
 SCRATCH_DTYPE = Code(
@@ -81,8 +85,8 @@ SCRATCH_MISALIGNED = Code(
 SCRATCH_OUT_OF_BOUNDS = Code(
     "K0610",
     "offset outside the scratch",
-    "An offset is at least 0 and less than the bytes reserved for the scratch, at the upper bounds of its symbols over "
-    "all programs that dispatch the kernel.",
+    "An offset is at least 0 and less than the bytes reserved for the scratch, at the upper bounds of its symbols "
+    "over all programs that dispatch the kernel. An address further on belongs to something else.",
     edit(f"{_FINAL}/args/3", '{"scratch": "count", "offset": 32}', '{"scratch": "count", "offset": 28}'),
 )
 SCRATCH_READ_FIRST = Code(
@@ -108,13 +112,15 @@ SCRATCH_UNUSED = Code(
 LITERAL_TYPE = Code(
     "K0613",
     "step literal of another type",
-    "A literal is written with the type of the parameter it is for, and nothing is converted.",
+    "A literal is written with the type of the parameter it is for, and nothing is converted. So what is written is "
+    "what the kernel gets, bit for bit.",
     edit(f"{_SCALE}/args/3", '{"u32": 128}', '{"i32": 128}'),
 )
 LITERAL_RANGE = Code(
     "K0614",
     "step literal out of range",
-    "A literal's value is one that its type can hold; an f32 stays finite when rounded to single precision.",
+    "A literal's value is one that its type can hold; an f32 stays finite when rounded to single precision. Any other "
+    "would wrap around or become infinite unseen.",
     edit(f"{_SCALE}/args/3", '{"i32": 2147483648}', '{"i32": 2147483647}'),
 )
 
@@ -162,7 +168,7 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
     declared = scope.manifest.kernels[name].impl.scratch
     scratch = declared.get(arg.scratch)
     if scratch is None:
-        hint = Names("scratch", declared).hint(arg.scratch)
+        hint = scope.scratch_names[name].hint(arg.scratch)
         yield SCRATCH_UNKNOWN.at(path, f"`{arg.scratch}` is no scratch of `{name}`", hint)
         return
     size = scope.scratch_bytes[name][arg.scratch]

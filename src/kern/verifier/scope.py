@@ -23,7 +23,7 @@ class Scope:
     """A manifest and what follows from it.
 
     Sizes are the bytes reserved at the bounds, None where a fault elsewhere leaves them unknown;
-    `scratch_bytes` goes by kernel, then scratch.
+    `scratch_bytes` goes by kernel, then scratch. `names` goes by the kind of thing, `scratch_names` by kernel.
     """
 
     manifest: Manifest
@@ -33,6 +33,7 @@ class Scope:
     scratch_bytes: Mapping[str, Mapping[str, int | None]]
     interfaces: Mapping[str, Interface]
     names: Mapping[str, Names]
+    scratch_names: Mapping[str, Names]
 
     @classmethod
     def of(cls, manifest: Manifest) -> Scope:
@@ -55,6 +56,7 @@ class Scope:
                 "buffer": Names("buffer", manifest.buffers),
                 "kernel": Names("kernel", manifest.kernels),
             },
+            {name: Names("scratch", kernel.impl.scratch) for name, kernel in manifest.kernels.items()},
         )
 
 

@@ -20,8 +20,8 @@ ZERO_SIZE = Code(
 ALIGN_NOT_POWER = Code(
     "K0302",
     "alignment that is no power of two",
-    "Addresses are aligned to powers of two. States start at multiples of 256 bytes anyway; ask for more only where "
-    "a kernel needs it.",
+    "Addresses are aligned to powers of two. States start at multiples of 256 bytes anyway; ask for more only where a "
+    "kernel needs it.",
     edit("/states/history", '{"bytes_per_token": 512, "granule": 16, "align": 96}',
          '{"bytes_per_token": 512, "granule": 16, "align": 512}'),
 )  # fmt: skip
@@ -42,8 +42,8 @@ GRANULE_WITH_BYTES = Code(
 TWO_SIZES = Code(
     "K0305",
     "two sizes of one state",
-    "A state grows with tokens (`bytes_per_token`) or has a fixed size for each sequence (`bytes`); it cannot do both. "
-    "Declare two states where a kernel needs the two kinds.",
+    "A state grows with tokens (`bytes_per_token`) or has a fixed size for each sequence (`bytes`); it cannot do "
+    "both. Declare two states where a kernel needs the two kinds.",
     edit("/states/history", '{"bytes_per_token": 512, "bytes": 8192}', '{"bytes": 8192}'),
 )
 NO_SIZE = Code(
@@ -56,7 +56,8 @@ NO_SIZE = Code(
 GRANULE_TOO_LARGE = Code(
     "K0307",
     "granule of too many bytes",
-    "One granule, bytes_per_token × granule, is the least that a state takes, and byte counts are kept in 63 bits.",
+    "One granule, bytes_per_token × granule, is the least that a state takes, and byte counts are kept in 63 bits. "
+    "Make the granule smaller: it is a step of the capacity, not the capacity itself.",
     edit("/states/history/granule", "18014398509481984", "32"),
 )
 

@@ -19,7 +19,8 @@ _DIGEST = "0f" * 32
 NO_STEPS = Code(
     "K0501",
     "kernel without steps",
-    "A kernel's implementation launches at least one thing; otherwise nothing behind the interface does its work.",
+    "A kernel's implementation launches at least one thing; otherwise nothing behind the interface does its work. A "
+    "kernel that has nothing to do is best not dispatched.",
     edit(
         "/kernels/scale/impl/steps",
         "[]",
@@ -31,13 +32,14 @@ SYMBOL_EMPTY = Code(
     "K0502",
     "step without a symbol",
     "The symbol is the kernel's name in its file, mangled where the file has it so, or `extern:` and the name of an "
-    "operator built into the device.",
+    "operator built into the device. An empty one matches nothing in any file.",
     edit(f"{_SCALE}/symbol", '""', '"scale_f32"'),
 )
 SHA256_MALFORMED = Code(
     "K0510",
     "malformed sha256",
-    "A pin's hash is the file's SHA-256 as 64 hexadecimal digits, as `sha256sum` prints it.",
+    "A pin's hash is the file's SHA-256 as 64 hexadecimal digits, as `sha256sum` prints it. Anything else could never "
+    "match a file.",
     edit(f"{_FINAL}/sha256", '"0f0f"', f'"{_DIGEST}"'),
 )
 SHA256_ALONE = Code(
@@ -58,14 +60,15 @@ CUBIN_NAME = Code(
 ARGUMENT_COUNT = Code(
     "K0513",
     "step arguments and parameters differ in number",
-    "A step passes one argument for each parameter of the kernel it launches, in the same order.",
+    "A step passes one argument for each parameter of the kernel it launches, in the same order. The device would "
+    "read past the arguments it was given, or take one for another.",
     edit(f"{_SCALE}/args", '[{"arg": 0}, {"arg": 1}, {"arg": 2}]', '[{"arg": 0}, {"arg": 1}, {"arg": 2}, {"i32": 4}]'),
 )
 ARGUMENT_KIND = Code(
     "K0514",
     "step argument of another kind",
-    "A pointer parameter takes a forwarded argument or a scratch; a scalar takes a forwarded argument or a literal. "
-    "A literal is no address, and a scratch is no number.",
+    "A pointer parameter takes a forwarded argument or a scratch; a scalar takes a forwarded argument or a literal. A "
+    "literal is no address, and a scratch is no number.",
     edit(f"{_FINAL}/args/2", '{"f32": 0.0}', '{"scratch": "part"}'),
 )
 

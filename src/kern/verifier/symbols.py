@@ -56,8 +56,8 @@ PROGRAM_BOUNDS_OUTSIDE = Code(
 PROGRAM_BOUNDS_UNKNOWN = Code(
     "K0207",
     "program bounds of an unknown symbol",
-    "A program bounds only symbols that `symbols` declares. A misspelt name here would leave the symbol that was meant "
-    "with its global bounds.",
+    "A program bounds only symbols that `symbols` declares. A misspelt name here would leave the symbol that was "
+    "meant with its global bounds.",
     edit("/programs/step/symbols", '{"row": {"max": 1}}', '{"rows": {"max": 1}}'),
 )
 

@@ -43,7 +43,8 @@ STATE_UNUSED = Code(
 BUFFER_UNUSED = Code(
     "K0903",
     "unused buffer",
-    "No dispatch passes this buffer to a kernel, yet memory would be reserved for it, and a weight would be loaded.",
+    "No dispatch passes this buffer to a kernel, yet memory would be reserved for it, and a weight would be loaded. "
+    "Take it out, or pass it to the kernel that was meant to have it.",
     Example(
         {"/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}'},
         {
@@ -72,7 +73,7 @@ PARAM_UNUSED = Code(
 NO_PROGRAMS = Code(
     "K0906",
     "no programs",
-    "Programs are what a manifest is for: without one nothing can be run.",
+    "Programs are what a manifest is for: without one nothing can be run. Add one that dispatches at least one kernel.",
     edit(
         "/programs",
         "{}",

@@ -33,13 +33,15 @@ SYMBOL_TO_F32 = Code(
 LITERAL_TYPE = Code(
     "K0711",
     "dispatch literal of another type",
-    "A literal is written with the type of the parameter it is for, and nothing is converted.",
+    "A literal is written with the type of the parameter it is for, and nothing is converted. So what is written is "
+    "what the kernel gets, bit for bit.",
     edit(f"{_RECORD}/args/3", '{"i32": 128}', '{"u32": 128}'),
 )
 LITERAL_RANGE = Code(
     "K0712",
     "dispatch literal out of range",
-    "A literal's value is one that its type can hold; an f32 stays finite when rounded to single precision.",
+    "A literal's value is one that its type can hold; an f32 stays finite when rounded to single precision. Any other "
+    "would wrap around or become infinite unseen.",
     edit(f"{_SCALE}/args/2", '{"f32": 1e39}', '{"f32": 1e38}'),
 )
 FACTOR = Code(
