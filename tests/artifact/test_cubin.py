@@ -94,6 +94,14 @@ def test_params_that_a_manifest_can_declare_have_the_compilers_layout() -> None:
     assert read(cubin(source, "sm_80")).kernels["k"].layout == layout(declared)
 
 
+@pytest.mark.parametrize("size", [1720, 4000, 4096, 20000, 32000])
+def test_structs_by_value(size: int) -> None:
+    source = f"""
+    struct Block {{ char bytes[{size}]; }};
+    extern "C" __global__ void k(char *out, const __grid_constant__ Block block, int i) {{ *out = block.bytes[i]; }}"""
+    assert read(cubin(source, "sm_90a")).kernels["k"].layout == Layout((0, 8, 8 + size), (8, size, 4))
+
+
 def test_older_elf_flavour() -> None:
     module = read((SAMPLES / "abi7.cubin").read_bytes())
     assert (module.kind, module.target) == ("cubin", "sm_90a")

@@ -11,7 +11,6 @@ import pytest
 
 from kern.artifact import ArtifactFolder, open_folder
 from kern.artifact.errors import (
-    ArtifactError,
     FileMissing,
     FileTooLarge,
     FileUnreadable,
@@ -267,9 +266,14 @@ def test_weights_may_come_from_anywhere(path: Path, tmp_path: Path) -> None:
         assert folder.weights(tmp_path / "link").size == 10
 
 
-def test_closing_twice_is_harmless(path: Path) -> None:
+def test_a_closed_folder_reads_nothing_even_when_its_descriptor_is_used_again(path: Path, tmp_path: Path) -> None:
     folder = open_folder(path)
     folder.close()
     folder.close()
-    with pytest.raises((ArtifactError, OSError)):
-        folder.manifest_bytes()
+    other = os.open(path, os.O_RDONLY)
+    try:
+        for read_file in (folder.manifest_bytes, folder.module_names, lambda: folder.read_module("a.cubin")):
+            with pytest.raises(FileUnreadable):
+                read_file()
+    finally:
+        os.close(other)

@@ -190,6 +190,16 @@ def test_parameters_that_are_not_numbered_in_order() -> None:
         assert "does not number its parameters" in refused_cheaply(damaged)
 
 
+def test_parameters_that_take_another_number_of_bytes_than_they_say() -> None:
+    image = cubin(CUDA, "sm_90a")
+    (bank,) = info_entries(image, ".nv.info.first", 0x19)
+    message = refused_cheaply(with_bytes(image, ".nv.info.first", struct.pack("<H", 32), bank + 2))
+    assert "end at byte 24, and they take 32 in all" in message
+    param = info_entries(image, ".nv.info.first", 0x17)[0]
+    message = refused_cheaply(with_bytes(image, ".nv.info.first", b"\x7e", param + 1))
+    assert "number its parameters" in message or "in all" in message
+
+
 @pytest.mark.parametrize(("section", "code"), [(".nv.info.first", 0x17), (".nv.info.first", 0x05), (".nv.info", 0x2F)])
 def test_attributes_of_another_length(section: str, code: int) -> None:
     image = cubin(CUDA, "sm_90a")

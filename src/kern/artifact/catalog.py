@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 from kern.artifact.errors import ArtifactError, FileTooLarge
 from kern.artifact.folder import ArtifactFolder
-from kern.artifact.modules import describe
 from kern.artifact.types import ModuleInfo
 
 T = TypeVar("T")
@@ -38,6 +37,8 @@ class Catalog:
 
     def module(self, name: str) -> ModuleInfo:
         """A file described. Raises as `sha256` does, and BadModule."""
+        from kern.artifact.modules import describe  # brings pyelftools, which only a folder with kernels needs
+
         if name not in self._modules:
             try:
                 self._modules[name] = describe(name, *self._file(name))

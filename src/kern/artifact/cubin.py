@@ -27,7 +27,7 @@ MAX_INFO_BYTES: Final = 2**23
 _ENTRY: Final = 0x10
 """Bit of st_other that marks a kernel, as opposed to a function that kernels call."""
 
-_MAX_THREADS, _REQUIRED_BLOCK, _KPARAM_INFO, _REGISTERS = 0x05, 0x10, 0x17, 0x2F
+_MAX_THREADS, _REQUIRED_BLOCK, _PARAM, _PARAM_BANK, _REGISTERS, _PARAM_LARGE = 0x05, 0x10, 0x17, 0x19, 0x2F, 0x45
 """Attributes of .nv.info sections (EIATTR_*)."""
 _ACCELERATED: Final = 0x09
 """Attribute of .nv.compat: 1 in code for one architecture alone, sm_90a and the like."""
@@ -98,10 +98,12 @@ def _kernel(elf: Elf, symbol: Symbol, architecture: int, registers: int | None) 
     if elf.section(f".nv.info.{symbol.name}") is None:
         raise BadModule(f"its kernel {symbol.name!r} has no section .nv.info, so its parameters are unknown")
     params: list[tuple[int, int, int]] = []
-    max_threads, required = None, None
+    max_threads, required, bank = None, None, None
     for attribute in _attributes(elf, f".nv.info.{symbol.name}"):
-        if attribute.code == _KPARAM_INFO:
+        if attribute.code in (_PARAM, _PARAM_LARGE):
             params.append(_param(attribute))
+        elif attribute.code == _PARAM_BANK:
+            bank = int.from_bytes(attribute.data, "little")
         elif attribute.code == _MAX_THREADS:
             max_threads = math.prod(_words(attribute, 3))
         elif attribute.code == _REQUIRED_BLOCK:
@@ -110,7 +112,7 @@ def _kernel(elf: Elf, symbol: Symbol, architecture: int, registers: int | None) 
     reserved = _RESERVED_SHARED if architecture >= 90 else 0
     return KernelInfo(
         symbol.name,
-        _layout(symbol.name, params),
+        _layout(symbol.name, params, bank),
         registers=registers,
         static_shared_mem=max(0, shared.size - reserved) if shared else 0,
         max_threads=max_threads,
@@ -119,17 +121,24 @@ def _kernel(elf: Elf, symbol: Symbol, architecture: int, registers: int | None) 
 
 
 def _param(attribute: _Attribute) -> tuple[int, int, int]:
-    """Ordinal, byte offset and size of a parameter: u32, u16 ordinal, u16 offset, u32 with the size on top."""
+    """Ordinal, byte offset and size of a parameter: u32, u16 ordinal, u16 offset, u32.
+
+    The last word has the size in its top 14 bits, or is the size where a kernel has more than 4 KB of parameters.
+    """
     _, place, word = _words(attribute, 3)
-    return place & 0xFFFF, place >> 16, word >> 18
+    return place & 0xFFFF, place >> 16, word if attribute.code == _PARAM_LARGE else word >> 18
 
 
-def _layout(kernel: str, params: list[tuple[int, int, int]]) -> Layout:
+def _layout(kernel: str, params: list[tuple[int, int, int]], bank: int | None) -> Layout:
+    """The layout of a kernel whose parameters take `bank` bytes in all, None where its file does not say."""
     if len(params) > MAX_PARAMS:
         raise BadModule(f"its kernel {kernel!r} has {len(params):,} parameters")
     params.sort()
     if [ordinal for ordinal, _, _ in params] != list(range(len(params))):
         raise BadModule(f"its kernel {kernel!r} does not number its parameters 0, 1, 2, …")
+    end = max((offset + size for _, offset, size in params), default=0)
+    if bank is not None and bank != end:
+        raise BadModule(f"the parameters of its kernel {kernel!r} end at byte {end:,}, and they take {bank:,} in all")
     return Layout(tuple(offset for _, offset, _ in params), tuple(size for _, _, size in params))
 
 

@@ -55,6 +55,7 @@ class ArtifactFolder:
     def close(self) -> None:
         """Close every file of the folder. A second call does nothing."""
         self._open.close()
+        self._directory = -1
 
     def manifest_bytes(self) -> bytes:
         """The manifest, at most one byte more than may be read: what is longer is refused by its reader.
