@@ -1,0 +1,127 @@
+"""`kern verify`, `explain`, `schema`: what a user reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from cli.conftest import Kern
+from kern.verifier.example import BASE, edited
+
+SAMPLE = Path(__file__).parents[1] / "samples" / "original-form.json"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "manifest.json"
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    return path
+
+
+def test_a_valid_manifest_is_ok(kern: Kern) -> None:
+    done = kern("verify", SAMPLE)
+    assert (done.code, done.out, done.err) == (0, f"{SAMPLE}: ok\n", "")
+
+
+def test_a_valid_folder_is_ok(kern: Kern, tiny: Path) -> None:
+    assert kern("verify", tiny, "--target", "host").code == 0
+
+
+def test_a_fault_is_shown_like_a_compilers(kern: Kern, tmp_path: Path) -> None:
+    path = written(tmp_path, SAMPLE.read_text().replace('"buf": "qkv"', '"buf": "qvk"', 1))
+    done = kern("verify", path)
+    assert done.code == 1
+    assert done.out == ""
+    lines = done.err.splitlines()
+    place = next(i for i, line in enumerate(SAMPLE.read_text().splitlines()) if '"buf": "qkv"' in line) + 1
+    assert "qvk" in lines[0]
+    assert lines[0].startswith("error[K07")
+    assert f"{path}:{place}:" in lines[1]
+    assert lines[3] == f'{place} |        "buf": "qvk"'
+    assert lines[4].strip(" |") == "^" * len('"qvk"')
+    assert lines[4].index("^") == lines[3].index('"qvk"')
+    assert lines[5].lstrip().startswith("= help: ")
+    assert lines[-1] == "1 error"
+
+
+def test_all_faults_are_in_the_json(kern: Kern, tmp_path: Path) -> None:
+    text = SAMPLE.read_text().replace('"buf": "qkv"', '"buf": "qvk"', 1).replace('"max": 64', '"max": 0', 1)
+    done = kern("verify", written(tmp_path, text), "--json")
+    assert done.code == 1
+    assert done.json["ok"] is False
+    assert len(done.json["diagnostics"]) >= 2
+    for found in done.json["diagnostics"]:
+        assert set(found) == {"code", "severity", "pointer", "line", "column", "message", "help"}
+    assert kern("verify", SAMPLE, "--json").json == {"ok": True, "path": str(SAMPLE), "diagnostics": []}
+
+
+@pytest.mark.parametrize("evil", ["\x1b[31mred", "bell\x07", "\u202eright-to-left", "line\u2028break"])
+def test_what_a_terminal_would_obey_is_shown_instead(kern: Kern, tmp_path: Path, evil: str) -> None:
+    text = SAMPLE.read_text().replace('"buf": "qkv"', f'"buf": {json.dumps(evil, ensure_ascii=False)}', 1)
+    text = text.replace('"tokens": {', f"{json.dumps(evil)}: {{", 1)
+    done = kern("verify", written(tmp_path, text))
+    assert done.code == 1
+    assert evil not in done.err
+    assert not any(ord(c) < 32 and c != "\n" for c in done.err)
+
+
+def test_a_long_line_is_cut_around_the_place(kern: Kern, tmp_path: Path) -> None:
+    text = json.dumps(json.loads(SAMPLE.read_text().replace('"buf": "qkv"', '"buf": "qvk"', 1)))
+    done = kern("verify", written(tmp_path, text))
+    excerpt, marks = done.err.splitlines()[3:5]
+    assert len(excerpt) <= 120
+    assert excerpt[marks.index("^") : marks.rindex("^") + 1] == '"qvk"'
+
+
+def test_unreadable_paths_are_a_usage_error(kern: Kern, tmp_path: Path) -> None:
+    for path in (tmp_path / "absent", tmp_path):
+        done = kern("verify", path)
+        assert done.code == 2, path
+        assert done.err.startswith("kern: ")
+
+
+def test_a_target_without_kernel_files_is_said_to_be_idle(kern: Kern) -> None:
+    done = kern("verify", SAMPLE, "--target", "sm_90")
+    assert done.code == 0
+    assert "not applied" in done.err
+
+
+def test_each_code_is_explained(kern: Kern) -> None:
+    from kern.cli.explain import all_codes
+
+    overview = kern("explain").out
+    for code in all_codes().values():
+        assert code.id in overview
+        text = kern("explain", code.id.lower()).out
+        assert code.title in text
+        assert "Refused" in text
+        assert "Accepted" in text
+
+
+def test_an_unknown_code_is_a_usage_error(kern: Kern) -> None:
+    done = kern("explain", "K9999")
+    assert done.code == 2
+    assert "K9999" in done.err
+
+
+def test_the_schema_is_printed(kern: Kern) -> None:
+    schema = kern("schema").json
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(edited({})), schema)
+    assert json.loads(BASE) == json.loads(edited({}))
+
+
+def test_a_changed_kernel_file_is_refused(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "copy"))
+    module = folder / "kernels" / "norms.so"
+    data = bytearray(module.read_bytes())
+    data[len(data) // 2] ^= 1
+    module.write_bytes(data)
+    for command in (["verify"], ["run", "--prompt-ids", "1"]):
+        done = kern(command[0], folder, *command[1:])
+        assert done.code == 1
+        assert "K1002" in done.err
+        assert done.out == ""
