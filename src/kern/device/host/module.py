@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from kern.device.base import FunctionLimits, ModuleError
+from kern.device.host.threads import bound_spinning
 from kern.manifest.params import Layout
 
 OPENMP_RUNTIME: Final = "libgomp.so.1"
@@ -47,6 +48,7 @@ class HostModule:
 
     def __init__(self, image: bytes) -> None:
         """Raises ModuleError where the dynamic loader refuses the bytes."""
+        bound_spinning()
         self._file = os.memfd_create("kern-module")
         # The loader takes an equal path for the library it already has, so the file stays open, and its
         # number taken, for as long as the loader may know it.
