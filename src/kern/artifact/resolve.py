@@ -58,22 +58,21 @@ def resolve(
     catalog = Catalog(folder)
     found = {key: find(catalog, step, _path(key)) for key, step in own_steps(manifest)}
     steps = {key: outcome for key, outcome in found.items() if isinstance(outcome, ResolvedStep)}
-    kinds = {step.module.kind for step in steps.values()}
-    largest = {key: _largest_shared_mem(manifest, step) for key, step in own_steps(manifest)} | dict(shared_mem or {})
+    tensors, weight_faults = _weights(manifest, folder, weights, require_weights)
     faults: list[Diagnostic] = []
     for key, step in own_steps(manifest):
         outcome = found[key]
         if isinstance(outcome, ResolvedStep):
-            path = _path(key)
-            faults += _module_faults(step, outcome.module, path, target)
-            faults += fitting.faults(step, outcome.module, outcome.kernel, largest[key], path)
+            largest = (shared_mem or {}).get(key, _largest_shared_mem(manifest, step))
+            faults += _module_faults(step, outcome.module, _path(key), target)
+            faults += fitting.faults(step, outcome.module, outcome.kernel, largest, _path(key))
         else:
             faults += outcome
-    faults += _mixed_kinds(steps)
-    tensors, weight_faults = _weights(manifest, folder, weights, require_weights)
+    faults += [*_mixed_kinds(steps), *weight_faults]
     modules = {step.module.name: step.module for step in steps.values()}
+    kinds = {module.kind for module in modules.values()}
     return Resolution(
-        tuple(_once_a_file([*faults, *weight_faults])),
+        tuple(_once_a_file(faults)),
         MappingProxyType(steps),
         tuple(modules[name] for name in sorted(modules)),
         kinds.pop() if len(kinds) == 1 else None,
