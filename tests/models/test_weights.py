@@ -114,6 +114,11 @@ def test_random_tensors_follow_the_seed_and_their_name() -> None:
     assert not np.array_equal(first.tensor(q), first.tensor(k))
 
 
+def test_a_random_tensor_that_the_config_lacks_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="no tensor lm_head"):
+        RandomCheckpoint(preset("llama", "tiny"), 1).tensor("lm_head.weight")
+
+
 def test_random_tensors_keep_the_size_of_activations() -> None:
     checkpoint = RandomCheckpoint(preset("qwen3", "tiny"), 3)
     matrix = checkpoint.tensor("model.layers.0.mlp.down_proj.weight").astype(np.float64)

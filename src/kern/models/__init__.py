@@ -1,0 +1,1 @@
+"""Providers: generators for model families, and the sources of their kernels."""

@@ -94,7 +94,7 @@ def build(
     kernels = host_kernels(hashes, q_heads=sizes.heads, kv_heads=sizes.kv_heads)
     manifest = build_manifest(sizes, kernels, model=_label(name, config), limits=limits)
     with _replacing(output, force) as folder:
-        (folder / _MANIFEST).write_text(write(manifest))
+        (folder / _MANIFEST).write_text(write(manifest), encoding="utf-8")
         _write_modules(folder / _KERNELS, manifest, modules)
         write_text_files(folder, sizes, source.text)
         if weights:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import IO, ClassVar, Final
 
 from kern.manifest.errors import KernError
 
@@ -106,8 +106,8 @@ def _download(source: Source, work: Path, progress: Progress) -> Path:
 
 
 @contextmanager
-def _running(command: list[str], environment: dict[str, str], log: object) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)  # type: ignore[call-overload]
+def _running(command: list[str], environment: dict[str, str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield process
     finally:

@@ -90,7 +90,7 @@ class HuggingFaceCheckpoint:
     def _chat_template(self) -> str | None:
         template = self._folder / "chat_template.jinja"
         if template.is_file():
-            return template.read_text()
+            return template.read_text(encoding="utf-8")
         settings = self._folder / "tokenizer_config.json"
         found = _json(settings).get("chat_template") if settings.is_file() else None
         if isinstance(found, list):

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.models.checkpoint import TextSource
+from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import TransformerConfig
 from kern.models.parameters import parameter_shapes
 
@@ -40,8 +40,10 @@ class RandomCheckpoint:
     text: TextSource = field(default_factory=TextSource)
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """The tensor `name` in bf16."""
-        shape = parameter_shapes(self.config)[name]
+        """The tensor `name` in bf16. Raises CheckpointError where this config has none of that name."""
+        shape = parameter_shapes(self.config).get(name)
+        if shape is None:
+            raise CheckpointError(f"a model of family {self.config.family} has no tensor {name}")
         mean, deviation = (1.0, 0.1) if len(shape) == 1 else (0.0, shape[-1] ** -0.5)
         values = (_quantiles() * np.float32(deviation) + np.float32(mean)).astype(ml_dtypes.bfloat16)
         # Looking 16 random bits up in a table is several times faster than drawing a normal number.

@@ -45,6 +45,6 @@ def text_settings(config: TransformerConfig, text: TextSource) -> TextSettings:
 def write_text_files(folder: Path, config: TransformerConfig, text: TextSource) -> None:
     """Write text.json, and tokenizer.json where there is one. Raises OSError."""
     settings = text_settings(config, text)
-    (folder / TEXT_FILE).write_text(settings.model_dump_json(indent=1) + "\n")
+    (folder / TEXT_FILE).write_text(settings.model_dump_json(indent=1) + "\n", encoding="utf-8")
     if text.tokenizer_json is not None:
         (folder / TOKENIZER_FILE).write_bytes(text.tokenizer_json)

@@ -1,0 +1,78 @@
+"""Running ahead of the reader, as a device does that answers late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kern.runtime.arrays import PendingArray
+from kern.runtime.loading import load
+from kern.text import Generator, Tokenizer
+from kern.text.decoding import AHEAD
+from support.tiny import prompt
+
+PROMPT = prompt(20)
+
+
+class Late:
+    """What a read gives while the device is busy: never there before it is waited for."""
+
+    def __init__(self, pending: PendingArray, owner: Slow) -> None:
+        self._pending = pending
+        self._owner = owner
+        owner.under_way += 1
+        owner.most_under_way = max(owner.most_under_way, owner.under_way)
+
+    def done(self) -> bool:
+        return False
+
+    def wait(self) -> Any:
+        self._owner.under_way -= 1
+        return self._pending.wait()
+
+
+class Slow:
+    """An executable whose asynchronous reads come late."""
+
+    def __init__(self, executable: Any) -> None:
+        self._executable = executable
+        self.under_way = 0
+        self.most_under_way = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executable, name)
+
+    def read_async(self, name: str) -> Any:
+        pending = self._executable.read_async(name)
+        return Late(pending, self) if name == "token_ring" else pending
+
+
+@pytest.mark.parametrize("count", [1, 2, AHEAD, AHEAD + 1, 80])
+def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(tiny: Path, count: int) -> None:
+    tokenizer = Tokenizer.load(tiny)
+    with load(tiny, capacity=len(PROMPT) + count - 1) as executable:
+        usual = Generator(executable, tokenizer, host_fed=True).generate(PROMPT, max_tokens=1000)
+        list(usual)
+        slow = Slow(executable)
+        late = Generator(slow, tokenizer).generate(PROMPT, max_tokens=1000)  # type: ignore[arg-type]
+        list(late)
+
+        assert late.output_ids == usual.output_ids
+        assert len(late.output_ids) == count
+        assert slow.most_under_way == min(AHEAD, count)
+        assert slow.under_way == 0
+        assert executable.read("step_position").tolist() == [len(PROMPT) - 1 + count]
+
+
+def test_steps_that_were_launched_in_vain_do_no_harm(tiny: Path) -> None:
+    tokenizer = Tokenizer.load(tiny)
+    with load(tiny, capacity=64) as executable:
+        slow: Any = Slow(executable)
+        generator = Generator(slow, tokenizer)
+        whole = [token.id for token in generator.generate(PROMPT, max_tokens=20)]
+        next(generator.generate(PROMPT, max_tokens=20))
+
+        assert slow.under_way > 0
+        assert [token.id for token in generator.generate(PROMPT, max_tokens=20)] == whole
