@@ -95,6 +95,14 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         {f"{SCALE}/args/0/buf": '"mixed"', "/programs/fill/dispatches/0/args/0/buf": '"scaled"'},
         [("K0801", f"{SCALE}/args/1")],
     ),
+    "an interface's parameter of another kind is told by its step and its callers, and breaks no data flow": (
+        {"/kernels/product/params/0": '"i32"'},
+        [
+            ("K0602", "/kernels/product/impl/steps/0/args/0"),
+            ("K0706", "/programs/fill/dispatches/0/args/0"),
+            ("K0706", "/programs/step/dispatches/0/args/0"),
+        ],
+    ),
     "no programs": ({"/programs": "{}"}, [("K0906", "/programs")]),
     "a program without dispatches leaves the rest not 'unused'": (
         {"/programs/step/dispatches": "[]"},

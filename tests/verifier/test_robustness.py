@@ -20,7 +20,7 @@ from support.any_manifest import documents, manifest_of
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(documents)
 def test_any_manifest_is_answered(document: Any) -> None:
     manifest = manifest_of(document)
@@ -36,7 +36,7 @@ def test_any_manifest_is_answered(document: Any) -> None:
         assert verified(manifest).manifest is manifest
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(documents)
 def test_places_are_in_the_document(document: Any) -> None:
     text = json.dumps(document)

@@ -51,7 +51,7 @@ CARRY_NEVER_WRITTEN = Code(
 
 def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
     """Everything of rule 8."""
-    written: set[str] = set()
+    written = set(unresolved.mispassed)
     for program in scope.manifest.programs.values():
         for dispatch in program.dispatches:
             written.update(_touched(scope, dispatch))
@@ -64,7 +64,7 @@ def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
         if name in never and not {None, scope.manifest.buffers[name].dtype} & unresolved.written:
             yield _never_written(scope, name)
     for name, program in scope.manifest.programs.items():
-        yield from _Walk(scope, never).check(program, ("programs", name, "dispatches"))
+        yield from _Walk(scope, never | unresolved.mispassed).check(program, ("programs", name, "dispatches"))
 
 
 def _touched(scope: Scope, dispatch: Dispatch) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _never_written(scope: Scope, name: str) -> Diagnostic:
 
 
 class _Walk:
-    """One program in order. `excused` are buffers whose lack of any write is told elsewhere."""
+    """One program in order. `excused` are buffers whose lack of a write is told elsewhere."""
 
     def __init__(self, scope: Scope, excused: set[str]) -> None:
         self.scope = scope

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kern.manifest.params import DType, Param
-from kern.manifest.types import BufferArg, Dispatch, DispatchArg, Manifest, StateArg
+from kern.manifest.types import BufferArg, Dispatch, DispatchArg, StateArg
 from kern.verifier.scope import Scope
 
 Slot = tuple[DispatchArg | None, Param | None]
@@ -29,14 +29,14 @@ def slots(scope: Scope, dispatch: Dispatch) -> Iterator[Slot]:
             yield from ((None, param) for param in interface.params)
 
 
-def resolves(scope: Scope, arg: DispatchArg | None, param: Param) -> bool:
-    """Whether `arg` is a declared thing of the kind that `param` takes."""
+def resolves(scope: Scope, arg: DispatchArg | None, param: Param | None) -> bool:
+    """Whether `arg` is a declared thing of the kind that `param` takes; without a parameter, not an unknown buffer."""
     if isinstance(arg, BufferArg):
         buffer = scope.manifest.buffers.get(arg.buf)
-        return buffer is not None and param.dtype == buffer.dtype
+        return buffer is not None and (param is None or param.dtype == buffer.dtype)
     if isinstance(arg, StateArg):
-        return arg.state in scope.manifest.states and param.kind == "ptr"
-    return arg is not None and param.scalar is not None
+        return param is None or (arg.state in scope.manifest.states and param.kind == "ptr")
+    return param is None or (arg is not None and param.scalar is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +44,40 @@ class Unresolved:
     """What unresolved references may have meant.
 
     `buffers` holds the dtypes sought, None for any; `written` those sought by a parameter that writes;
-    `kernels` the numbers of arguments given to unknown kernels.
+    `kernels` the numbers of arguments given to unknown kernels. `mispassed` names the buffers that are passed
+    where another kind or dtype belongs: data flow through them says nothing.
     """
 
     buffers: frozenset[DType | None]
     written: frozenset[DType | None]
     kernels: frozenset[int]
+    mispassed: frozenset[str]
     states: bool
     symbols: bool
 
     @classmethod
     def of(cls, scope: Scope) -> Unresolved:
         """Walk the programs once."""
-        manifest = scope.manifest
-        buffers: set[DType | None] = set()
-        written: set[DType | None] = set()
-        kernels: set[int] = set()
-        states = symbols = any(not program.dispatches for program in manifest.programs.values())
-        if states or not manifest.programs:
-            buffers, written = {None}, {None}
-        for program in manifest.programs.values():
-            for dispatch in program.dispatches:
-                if dispatch.kernel not in manifest.kernels:
-                    kernels.add(len(dispatch.args))
-                for arg, param in slots(scope, dispatch):
-                    if param is None:
-                        if isinstance(arg, BufferArg) and arg.buf not in manifest.buffers:
-                            buffers.add(None)
-                    elif not resolves(scope, arg, param):
-                        symbols = symbols or param.scalar is not None
-                        states = states or param.kind == "ptr"
-                        if param.dtype is not None:
-                            buffers.add(param.dtype)
-                            written.update({param.dtype} if param.writes else ())
-        unknown = not scope.usage.symbols <= manifest.symbols.keys() or _unknown_bounds(manifest)
+        programs, declared = scope.manifest.programs.values(), scope.manifest.symbols.keys()
+        calls = [dispatch for program in programs for dispatch in program.dispatches]
+        lost = [slot for call in calls for slot in slots(scope, call) if not resolves(scope, *slot)]
+        params = [param for _, param in lost if param is not None]
+        idle = not all(program.dispatches for program in programs)
+        anything: set[DType | None] = {None} if idle or not programs else set()
+        anyone: set[DType | None] = {None} if any(param is None for _, param in lost) else set()
         return cls(
-            frozenset(buffers),
-            frozenset(written),
-            frozenset(kernels),
-            states or not scope.usage.states <= manifest.states.keys(),
-            symbols or unknown,
+            buffers=frozenset(anything | anyone | {param.dtype for param in params if param.dtype is not None}),
+            written=frozenset(anything | {param.dtype for param in params if param.dtype is not None and param.writes}),
+            kernels=frozenset(len(call.args) for call in calls if call.kernel not in scope.interfaces),
+            mispassed=frozenset(arg.buf for arg, param in lost if isinstance(arg, BufferArg) and param is not None),
+            states=idle
+            or any(param.kind == "ptr" for param in params)
+            or not scope.usage.states <= scope.manifest.states.keys(),
+            symbols=idle
+            or any(param.scalar is not None for param in params)
+            or not scope.usage.symbols <= declared
+            or not all(program.symbols.keys() <= declared for program in programs),
         )
 
 
-def _unknown_bounds(manifest: Manifest) -> bool:
-    return any(not program.symbols.keys() <= manifest.symbols.keys() for program in manifest.programs.values())
-
-
-NOTHING_UNRESOLVED = Unresolved(frozenset(), frozenset(), frozenset(), False, False)
+NOTHING_UNRESOLVED = Unresolved(frozenset(), frozenset(), frozenset(), frozenset(), False, False)
