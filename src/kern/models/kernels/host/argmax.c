@@ -1,6 +1,6 @@
 /* The greatest of a row in two steps: of each of grid.x parts, then of the parts. Ties go to the lowest index;
  * a NaN wins only over other NaNs. */
-#include "kernel.h"
+#include "vector.h"
 
 /* Whether `value` displaces `best`, which stands at a lower index. */
 static inline int displaces(float value, float best) {
@@ -15,13 +15,12 @@ static void argmax_partial_rows(const kern_launch *launch, void *const *params, 
     for (int64_t part = begin; part < end; part++) {
         const float *row = values + part / parts * n;
         int64_t first = n * (part % parts) / parts, last = n * (part % parts + 1) / parts;
-        float top = NAN;
-        int64_t at = first < n ? first : n - 1;
-        for (int64_t i = first; i < last; i++) {
-            if (displaces(row[i], top)) {
-                top = row[i];
-                at = i;
-            }
+        float top = largest_among(row + first, last - first);
+        int64_t at = first;
+        while (at < last && row[at] != top) at++;
+        if (at == last) { /* nothing but NaNs, or nothing at all */
+            top = NAN;
+            at = first < n ? first : n - 1;
         }
         best[part] = top;
         index[part] = (int32_t)at;

@@ -48,10 +48,9 @@ static const bf16 *page_keys(const attention *t, int64_t seq, int64_t index, int
 /* Turn the first `count` of KEYS scores into weights e^(score - *top), the others into zeros. `top` and `total`
  * follow; the result is the factor for what was summed before. */
 static float soften(float *scores, int64_t count, float *top, float *total) {
-    vec highest = (vec){0} - INFINITY, sum = {0};
+    vec sum = {0};
     for (int64_t j = count; j < KEYS; j++) scores[j] = -INFINITY;
-    for (int j = 0; j < KEYS; j += LANES) highest = larger(load(scores + j), highest);
-    float now = largest_of(highest), before = *top;
+    float before = *top, now = largest_among(scores, KEYS);
     if (before > now) now = before;
     for (int j = 0; j < KEYS; j++) scores[j] = fast_exp(scores[j] - now);
     for (int j = 0; j < KEYS; j += LANES) sum += load(scores + j);

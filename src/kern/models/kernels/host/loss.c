@@ -1,5 +1,5 @@
 /* The negative log-likelihood of given targets. */
-#include "kernel.h"
+#include "vector.h"
 
 static void token_nll_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
     float *nll = KERN_ARG(float *, 0);
@@ -13,9 +13,8 @@ static void token_nll_rows(const kern_launch *launch, void *const *params, int64
             nll[t] = NAN;
             continue;
         }
-        float top = -INFINITY;
+        float top = largest_among(row, n);
         double sum = 0.0;
-        for (int64_t i = 0; i < n; i++) top = row[i] > top ? row[i] : top;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < n; i++) sum += (double)fast_exp(row[i] - top);
         nll[t] = (float)(log(sum) + (double)top - (double)row[targets[t]]);

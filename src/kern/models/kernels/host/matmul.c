@@ -3,7 +3,7 @@
 
 enum {
     STREAM_ROWS = 4,     /* rows of W read at once */
-    PREFETCH = 4096,     /* bytes ahead in each of them */
+    PREFETCH = 8192,     /* bytes ahead in each of them */
     BLOCK_ROWS = 256,    /* of A */
     BLOCK_COLS = 256,    /* rows of W */
     BLOCK_DEPTH = 320,   /* elements of k, at most: a panel of W then fits the first cache */

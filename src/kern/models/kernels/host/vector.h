@@ -78,6 +78,16 @@ static inline float largest_of(vec value) {
     return lanes[0];
 }
 
+/* The largest number among `count` values; -infinity where all are NaNs. */
+static inline float largest_among(const float *values, int64_t count) {
+    vec most = (vec){0} - INFINITY;
+    int64_t whole = count - count % LANES;
+    for (int64_t i = 0; i < whole; i += LANES) most = larger(load(values + i), most);
+    float top = largest_of(most);
+    for (int64_t i = whole; i < count; i++) top = values[i] > top ? values[i] : top;
+    return top;
+}
+
 #if defined(__clang__)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
