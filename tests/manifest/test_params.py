@@ -35,7 +35,8 @@ def test_a_parameter_reads_and_writes_as_itself(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "i16", "ptr", "buffer<bf16>", "in  ptr", " in ptr", "in ptr ", "in ptr\n", "in buffer<bf17>", "in i32",
-     "i32 align 4", "in ptr align 0", "in ptr align 3", "in ptr align 16 ", "out buffer<bf16>align 4", "in ptr align 016", "IN ptr"],
+     "i32 align 4",
+     "in ptr align 0", "in ptr align 3", "in ptr align 16 ", "out buffer<bf16>align 4", "in ptr align 016", "IN ptr"],
 )  # fmt: skip
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
