@@ -361,6 +361,14 @@ CASES: dict[str, list[tuple[Artifact, str, Artifact]]] = {
             Artifact(buffers={"w": weight("f32")}, files=safetensors(w=FLOATS)),
         ),
     ],
+    "K1021": [
+        (
+            Artifact((step(**pinned("k.so", HOST), **{attribute: value}),), SO),
+            f"/kernels/k0/impl/steps/0/{attribute}",
+            Artifact((step(**pinned("k.so", HOST)),), SO),
+        )
+        for attribute, value in (("cooperative", True), ("cluster", [1, 1, 1]))
+    ],
     "K1020": [
         (
             Artifact(buffers={"w": weight(shape=(3, 2))}, files=safetensors(w=FLOATS)),

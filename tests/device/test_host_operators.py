@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from kern.device.base import DeviceError, LaunchError, OperatorLaunch
 from kern.device.host.device import HostDevice
+from kern.verifier.externs import EXTERNS
 
 BF16 = ml_dtypes.bfloat16
-NAMES = ("cublaslt_bf16_tn", "cublaslt_bf16_tn_acc", "cublaslt_bf16_tn_f32", "cublaslt_bf16_tn_f32_acc")
+NAMES = tuple(EXTERNS)
+"""Every operator that the verifier lets a manifest name."""
 
 Array = NDArray[Any]
 

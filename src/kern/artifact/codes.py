@@ -196,6 +196,15 @@ WEIGHT_SHAPE = Code(
         "a weight buffer of shape [64, 128]; its tensor has shape [128, 64]", "the tensor is exported as [64, 128]"
     ),
 )
+HOST_ATTRIBUTE = Code(
+    "K1021",
+    "launch attribute that the host device has not",
+    "Clusters and cooperative launches are ways in which blocks of a GPU run side by side. The host device runs a grid "
+    "as one function call and has neither, so a step in a host module cannot ask for them. Take the attribute out.",
+    FolderExample(
+        'a step in the host module norms.so says "cooperative": true', "the step says nothing of cooperative launches"
+    ),
+)
 
 CODES: Final[Mapping[str, Code]] = MappingProxyType(
     {
@@ -221,6 +230,7 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
             WEIGHT_MISSING,
             WEIGHT_DTYPE,
             WEIGHT_SHAPE,
+            HOST_ATTRIBUTE,
         )
     }
 )

@@ -99,6 +99,14 @@ def _module_faults(step: Step, module: ModuleInfo, path: Path, target: str | Non
             f"kernel {step.symbol!r} is in the host module kernels/{module.name}, which this step does not pin",
             f'add "cubin": "{module.name}" and "sha256": "{module.sha256}"',
         )
+    for attribute in ("cluster", "cooperative"):
+        if module.kind == "host" and getattr(step, attribute):
+            yield codes.HOST_ATTRIBUTE.at(
+                (*path, attribute),
+                f"kernels/{module.name} is a host module, and the host device has no {attribute} launches",
+                f"take `{attribute}` out of the step",
+                anchor="key",
+            )
     if target is not None and not runs_on(module.target, target):
         yield codes.WRONG_TARGET.at(
             (*path, "symbol"),

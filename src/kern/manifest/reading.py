@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -246,6 +247,7 @@ def _found(value: Any) -> str:
     return _JSON_TYPES.get(type(value)) or f"the number {_shown(value)}"
 
 
+@functools.cache
 def _field_names() -> list[str]:
     schema = Manifest.model_json_schema()
     objects = [schema, *schema.get("$defs", {}).values()]

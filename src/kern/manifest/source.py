@@ -64,7 +64,7 @@ def _members(text: str) -> Iterator[tuple[Path, Span]]:
             yield closed.path, Span(closed.start, match.end(), closed.key_start)
             continue
         if top is not None and top.is_object and top.member is None:
-            top.member, top.member_start = json.loads(token), start
+            top.member, top.member_start = json.loads(token) if "\\" in token else token[1:-1], start
             continue
         path, key_start = (top.child, top.member_start) if top is not None else ((), None)
         if token in "[{":
