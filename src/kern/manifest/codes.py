@@ -76,7 +76,7 @@ EMPTY_NAME = Code(
 TOO_LARGE = Code(
     "K0110",
     "file too large",
-    "A manifest beyond 16 MiB is not read. It describes buffers and launches and holds no data.",
+    "A manifest beyond 8 MiB is not read. It describes buffers and launches and holds no data.",
     FolderExample(
         "a manifest.json of 20 MiB with a table written out as a shape or as labels",
         "the table as a tensor of weights.safetensors, and a weight that names it",
@@ -96,13 +96,20 @@ SURROGATE = Code(
     "back as UTF-8.",
     _edit("/meta/model", '"\\ud800"', '"example"'),
 )
+TOO_MANY = Code(
+    "K0113",
+    "too many faults",
+    "A file with more than a thousand faults of form is no manifest with mistakes but another file, or one of a "
+    "generator gone wrong. The first thousand are told, and the number of the rest.",
+    FolderExample("a manifest.json in which every number is written as NaN", "numbers written as numbers"),
+)
 
 CODES: Mapping[str, Code] = MappingProxyType(
     {
         code.id: code
         for code in (
             NOT_UTF8, NOT_JSON, UNKNOWN_FIELD, MISSING_FIELD, WRONG_TYPE, BAD_PARAM,
-            NUMBER, TOO_DEEP, EMPTY_NAME, TOO_LARGE, DUPLICATE_KEY, SURROGATE,
+            NUMBER, TOO_DEEP, EMPTY_NAME, TOO_LARGE, DUPLICATE_KEY, SURROGATE, TOO_MANY,
         )
     }
 )  # fmt: skip

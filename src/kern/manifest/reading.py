@@ -20,11 +20,14 @@ from kern.manifest.expressions import TAG
 from kern.manifest.source import Source
 from kern.manifest.types import Manifest
 
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 8 * 2**20
 """Largest manifest that is read. A 36-layer model's takes under 1 MiB."""
 
 MAX_NESTING = 64
 """Deepest nesting of objects and arrays. A manifest's own form takes 8 levels, an expression 2 a level."""
+
+MAX_FAULTS = 1000
+"""Most faults of form that are told of one file."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SURROGATE = re.compile(r"\\(?:\\|u([dD][89a-fA-F][0-9a-fA-F]{2})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|.)", re.S)
@@ -64,15 +67,23 @@ def read(data: bytes) -> Reading:
         document = scan.load(text)
     except json.JSONDecodeError as error:
         return Reading(None, (_not_json(text, error),), source)
-    found = [
-        *(_repeated(source) if scan.repeats else ()),
-        *(_unreadable(source) if scan.suspect(text) else ()),
-    ]
-    manifest, structural = _structure(source, document, found)
+    unreadable = list(_unreadable(source)) if scan.suspect(text) else []
+    found = [*(_repeated(source) if scan.repeats else ()), *(one.fault for one in unreadable)]
+    manifest, structural = _structure(_readable(text, unreadable), source, document, {fault.path for fault in found})
     found += structural
     if found:
-        return Reading(None, tuple(sorted(found, key=source.offset)), source)
+        return Reading(None, _bounded(sorted(found, key=source.offset)), source)
     return Reading(manifest, (), source)
+
+
+def _bounded(found: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+    if len(found) <= MAX_FAULTS:
+        return tuple(found)
+    message = f"{len(found) - MAX_FAULTS:,} further faults are not told"
+    return (
+        *found[:MAX_FAULTS],
+        replace(found[MAX_FAULTS], code=codes.TOO_MANY.id, message=message, help="mend these first"),
+    )
 
 
 def _not_json(text: str, error: json.JSONDecodeError) -> Diagnostic:
@@ -170,42 +181,49 @@ def _lone_surrogates(text: str, start: int, end: int) -> Iterator[int]:
             yield match.start()
 
 
-def _unreadable(source: Source) -> Iterator[Diagnostic]:
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A number or half a character that no value can hold: where it stands, and what it is read as instead."""
+
+    fault: Diagnostic
+    start: int
+    end: int
+    instead: str
+
+
+def _unreadable(source: Source) -> Iterator[_Unreadable]:
     """Numbers that are none or too large, and strings that hold half a character."""
     for path, places in source.spans.items():
         for place in places:
             token = source.text[place.start : place.end]
             if token[0] not in '"[{' and (message := _bad_number(token)):
                 fault = codes.NUMBER.at(path, message, "write a finite number within 64 bits")
-                yield replace(fault, offset=place.start)
-            ends = [(place.start, place.end)] if token[0] == '"' else []
+                yield _Unreadable(replace(fault, offset=place.start), place.start, place.end, "0")
+            strings = [(place.start, place.end)] if token[0] == '"' else []
             if place.key is not None:
                 key = _STRING.match(source.text, place.key)
                 assert key is not None
-                ends.append(key.span())
-            for start, end in ends:
+                strings.append(key.span())
+            for start, end in strings:
                 for offset in _lone_surrogates(source.text, start, end):
                     fault = codes.SURROGATE.at(path, "half of a surrogate pair", "write the character itself")
-                    yield replace(fault, offset=offset)
+                    yield _Unreadable(replace(fault, offset=offset), offset, offset + 6, "\\u003f")
 
 
-def _readable(source: Source, found: list[Diagnostic]) -> str:
-    """The text with what `_unreadable` reported made harmless in place, so that the rest is checked too."""
-    text = source.text
-    for fault in found:
-        if fault.code == codes.NUMBER.id and fault.offset is not None:
-            end = next(p.end for p in source.spans[fault.path] if p.start == fault.offset)
-            text = text[: fault.offset] + "0".ljust(end - fault.offset) + text[end:]
-        elif fault.code == codes.SURROGATE.id and fault.offset is not None:
-            text = text[: fault.offset] + "\\u003f" + text[fault.offset + 6 :]
-    return text
+def _readable(text: str, unreadable: list[_Unreadable]) -> str:
+    """The text with all of that made harmless, so that the rest is checked too. Nothing changes its place."""
+    parts, end = [], 0
+    for one in sorted(unreadable, key=lambda one: one.start):
+        parts += [text[end : one.start], one.instead.ljust(one.end - one.start)]
+        end = one.end
+    return "".join([*parts, text[end:]])
 
 
-def _structure(source: Source, document: Any, found: list[Diagnostic]) -> tuple[Manifest | None, list[Diagnostic]]:
+def _structure(text: str, source: Source, document: Any, told: set[Path]) -> tuple[Manifest | None, list[Diagnostic]]:
+    """The manifest, or what of its form is wrong besides the paths already `told`."""
     try:
-        return Manifest.model_validate_json(_readable(source, found)), []
+        return Manifest.model_validate_json(text), []
     except ValidationError as error:
-        told = {fault.path for fault in found}
         faults = [_fault(details, document) for details in error.errors(include_url=False)]
         return None, [fault for fault in faults if fault.path in source.spans and fault.path not in told]
 

@@ -6,7 +6,7 @@ import bisect
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,11 +80,11 @@ class Source:
         self.text = text
 
     @cached_property
-    def spans(self) -> Mapping[Path, tuple[Span, ...]]:
+    def spans(self) -> Mapping[Path, Sequence[Span]]:
         """The places of each path in a valid JSON text: several where keys are equal."""
-        found: dict[Path, tuple[Span, ...]] = {}
+        found: dict[Path, list[Span]] = {}
         for path, span in _members(self.text):
-            found[path] = (*found.get(path, ()), span)
+            found.setdefault(path, []).append(span)
         return found
 
     @cached_property
