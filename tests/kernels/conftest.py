@@ -1,4 +1,4 @@
-"""Fixtures: the kernel library compiled once, and its entries ready to run."""
+"""Fixtures: the kernels compiled once for each instruction set that this machine runs, and ready to run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from kern.device.host.target import host_target
-from kern.models.kernels.compile_host import compile_host_modules
-from kernels.harness import Library
+from kernels.harness import Library, compiled
 
 Run = Callable[..., None]
 
+LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
+TARGETS = LEVELS[: LEVELS.index(host_target()) + 1] if host_target() in LEVELS else [host_target()]
 
-@pytest.fixture(scope="session")
-def library() -> Library:
-    return Library(compile_host_modules(host_target()))
+
+@pytest.fixture(params=TARGETS)
+def library(request: pytest.FixtureRequest) -> Library:
+    return compiled(request.param)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +17,7 @@ from kern.device.host.module import HostModule
 from kern.manifest.expressions import evaluate
 from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
+from kern.models.kernels.compile_host import compile_host_modules
 from kern.models.kernels.library import host_kernels
 
 BF16 = ml_dtypes.bfloat16
@@ -64,6 +66,12 @@ class Library:
         grid = tuple(evaluate(e, symbols) for e in step.grid)
         function = self.modules[step.cubin].function(step.symbol)
         return KernelLaunch(step.symbol, function, grid, step.block, 0, buffer, where)
+
+
+@cache
+def compiled(target: str) -> Library:
+    """The library for `target`, compiled once a session."""
+    return Library(compile_host_modules(target))
 
 
 def bf16(values: np.ndarray) -> np.ndarray:

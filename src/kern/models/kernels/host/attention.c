@@ -38,8 +38,6 @@ static attention decode_of(void *const *params) {
         KERN_ARG(float, 12)};
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The keys of page `index` of a sequence, for one head: [PAGE, dim]. */
 static const bf16 *page_keys(const attention *t, int64_t seq, int64_t index, int64_t head) {
     return t->pool + key_at(&t->shape, t->block_table[seq * t->pages + index], head, 0);

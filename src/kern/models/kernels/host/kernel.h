@@ -51,6 +51,8 @@ static inline float fast_exp(float x) {
     return x == x ? result : x;
 }
 
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* Below this much work (elements touched) starting the other threads costs more than they save. */
 enum { PARALLEL_WORK = 32768 };
 
@@ -68,7 +70,7 @@ static inline void for_rows(const kern_launch *launch, void *const *params, int6
     {
         int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
         int64_t begin = units * thread / threads * unit, end = units * (thread + 1) / threads * unit;
-        if (end > rows) end = rows;
+        end = least(end, rows);
         if (begin < end) body(launch, params, begin, end);
     }
 }

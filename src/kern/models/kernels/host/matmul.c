@@ -1,4 +1,5 @@
-/* C[m, n] = A[m, k] * W[n, k]^T over bf16 with f32 sums: one row streams the weights, more rows go through packed blocks. */
+/* C[m, n] = A[m, k] * W[n, k]^T over bf16 with f32 sums: one row streams the weights, more rows go through packed
+ * blocks. */
 #include "tile.h"
 
 enum {
@@ -84,7 +85,8 @@ static void store_block(const product *p, const float *c, int64_t m0, int64_t ro
     }
 }
 
-/* `total` cut into as few equal shares of at most `most` as there can be, in whole vectors; at most `most`. */
+/* The share when `total` is cut into as few equal ones of at most `most` as there can be. It is a multiple of
+ * TILE_COLS, as `most` is. */
 static int64_t even_share(int64_t total, int64_t most) {
     int64_t shares = (total + most - 1) / most, share = (total + shares - 1) / shares;
     return (share + TILE_COLS - 1) / TILE_COLS * TILE_COLS;
@@ -95,7 +97,7 @@ static void multiply_block(const product *p, int64_t m0, int64_t rows, int64_t n
     _Alignas(64) float a[BLOCK_ROWS * A_STRIDE], w[BLOCK_DEPTH * TILE_COLS], c[BLOCK_ROWS * C_STRIDE];
     int64_t block_depth = even_share(p->k, BLOCK_DEPTH);
     for (int64_t k0 = 0; k0 < p->k; k0 += block_depth) {
-        int64_t depth = p->k - k0 < block_depth ? p->k - k0 : block_depth;
+        int64_t depth = least(block_depth, p->k - k0);
         for (int64_t r = 0; r < rows; r++)
             unpack_row(a + r * A_STRIDE, p->a + (m0 + r) * p->k + k0, depth, depth);
         for (int64_t col = 0; col < cols; col += TILE_COLS) {
@@ -108,11 +110,17 @@ static void multiply_block(const product *p, int64_t m0, int64_t rows, int64_t n
     store_block(p, c, m0, rows, n0, cols);
 }
 
+/* Columns of C rounded up to whole panels of W. */
+static int64_t padded_columns(const product *p) { return (p->n + TILE_COLS - 1) / TILE_COLS * TILE_COLS; }
+
+/* The padded columns begin ... end - 1, counted on from each block of rows into the next. */
 static void multiply_columns(const product *p, int64_t begin, int64_t end) {
-    for (int64_t m0 = 0; m0 < p->m; m0 += BLOCK_ROWS) {
-        int64_t rows = p->m - m0 < BLOCK_ROWS ? p->m - m0 : BLOCK_ROWS;
-        for (int64_t n0 = begin; n0 < end; n0 += BLOCK_COLS)
-            multiply_block(p, m0, rows, n0, end - n0 < BLOCK_COLS ? end - n0 : BLOCK_COLS);
+    int64_t width = padded_columns(p), block_rows = even_share(p->m, BLOCK_ROWS);
+    while (begin < end) {
+        int64_t m0 = begin / width * block_rows, n0 = begin % width;
+        int64_t cols = least(BLOCK_COLS, least(width - n0, end - begin));
+        multiply_block(p, m0, least(block_rows, p->m - m0), n0, least(cols, p->n - n0));
+        begin += cols;
     }
 }
 
@@ -137,7 +145,11 @@ static void matmul_f32_columns(const kern_launch *launch, void *const *params, i
 
 static void launch_product(const kern_launch *launch, void *const *params, rows_body body) {
     product p = product_of(params, 0);
-    for_rows(launch, params, p.n, p.m == 1 ? STREAM_ROWS : TILE_COLS, p.m * p.n * p.k, body);
+    int64_t work = p.m * p.n * p.k, block_rows = even_share(p.m, BLOCK_ROWS);
+    if (p.m == 1)
+        for_rows(launch, params, p.n, STREAM_ROWS, work, body);
+    else
+        for_rows(launch, params, (p.m + block_rows - 1) / block_rows * padded_columns(&p), TILE_COLS, work, body);
 }
 
 KERN_KERNEL(matmul, "ptr,ptr,ptr,i32,i32,i32") { launch_product(launch, params, matmul_columns); }

@@ -1,6 +1,6 @@
-/* The register-blocked product behind matmul and attention: C[rows, TILE_COLS] (+)= A[rows, depth] * B[depth, TILE_COLS],
- * all f32. A is row-major, B one panel of columns; packing from bf16 into both is here too. Each element of C is summed
- * in the order of depth, whatever the blocking of rows. */
+/* The register-blocked product behind matmul and attention: C[rows, TILE_COLS] (+)= A[rows, depth] * B[depth, TILE_COLS]
+ * in f32. A is row-major, B one panel of columns; packing from bf16 into both is here too. Each element of C is
+ * summed in the order of depth, whatever the blocking of rows. */
 #ifndef TILE_H
 #define TILE_H
 #include "vector.h"
@@ -54,7 +54,7 @@ ALWAYS_INLINE void tile_product(int64_t rows, float *c, int64_t ldc, const float
 static inline void pack_transposed(float *to, int64_t ld, const bf16 *from, int64_t stride, int64_t rows,
                                    int64_t depth) {
     for (int64_t d = 0; d < depth; d += TILE_COLS) {
-        int64_t count = depth - d < TILE_COLS ? depth - d : TILE_COLS;
+        int64_t count = least(TILE_COLS, depth - d);
         vec_u32 pairs[LANES];
         if (rows >= LANES && count == TILE_COLS) {
 #pragma GCC unroll 16
