@@ -30,6 +30,7 @@ KERN_KERNEL(gather, "ptr,ptr,i32") {
 """
 GEOMETRY = 'KERN_KERNEL(geometry, "ptr") { memcpy(KERN_ARG(char *, 0), launch, sizeof *launch); }'
 STEP = 'KERN_KERNEL(step, "ptr,i64") { int64_t *x = KERN_ARG(int64_t *, 0); *x = *x * 3 + KERN_ARG(int64_t, 1); }'
+SLEEP = '#include <unistd.h>\nKERN_KERNEL(sleep_ms, "i32") { (void)launch; usleep(1000 * KERN_ARG(int, 0)); }'
 INTERRUPT = '#include <signal.h>\nKERN_KERNEL(interrupt, "") { (void)launch, (void)params; raise(SIGINT); }'
 
 SIZES = {"ptr": 8, "i32": 4, "u32": 4, "i64": 8, "f32": 4, "u8": 1}
@@ -136,6 +137,19 @@ def test_capturing_launches_nothing_and_a_freed_graph_does_nothing(
     graph.free()
     graph.launch(stream)
     assert device.read(memory.address, 8, stream).wait() == bytes(8)
+
+
+def test_profiling_runs_the_list_and_times_each_launch(
+    device: HostDevice, compile_c: Compile, make_launch: MakeLaunch
+) -> None:
+    memory, stream = device.alloc(8), device.stream()
+    slow = make_launch(device.load_module(compile_c(SLEEP)).function("sleep_ms"), "i32", 20)
+    launches = [*step_list(device, compile_c(STEP), make_launch, memory.address, [7]), slow]
+    seconds = device.profile(device.prepare(launches), stream)
+    assert len(seconds) == 2
+    assert seconds[0] > 0
+    assert seconds[1] >= 0.02  # the kernel sleeps for 20 ms
+    assert struct.unpack("=q", device.read(memory.address, 8, stream).wait()) == (7,)
 
 
 @pytest.mark.parametrize(("attribute", "value"), [("cluster", (2, 1, 1)), ("cooperative", True)])

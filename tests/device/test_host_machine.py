@@ -105,14 +105,6 @@ def test_opening_by_name() -> None:
     assert DEVICE_OF_MODULES["host"] == "host"
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:12"])
-def test_cuda_is_not_in_this_installation(name: str) -> None:
-    with pytest.raises(DeviceUnavailable, match="this installation of kern has no CUDA device") as caught:
-        open_device(name)
-    assert caught.value.exit_code == 2
-    assert caught.value.help
-
-
 @pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:x", "host:0", "HOST"])
 def test_an_unknown_name_is_refused_with_the_names_there_are(name: str) -> None:
     with pytest.raises(DeviceUnavailable, match=f"there is no device called '{name}'; the devices are: host"):

@@ -55,13 +55,13 @@ def test_close_gives_everything_back_even_where_the_last_work_failed(
     toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = use(monkeypatch, CountingDevice())
-    executable = kern.load(toy, capacity=CAPACITY)
-    executable.graph([("recall", {"start": 0})])
 
     def fail(stream: HostStream) -> None:
         raise LaunchError("the device is lost")
 
-    monkeypatch.setattr(HostStream, "synchronize", fail)
+    monkeypatch.setattr(HostStream, "close", fail)
+    executable = kern.load(toy, capacity=CAPACITY)
+    executable.graph([("recall", {"start": 0})])
     with pytest.raises(LaunchError, match="lost"):
         executable.close()
     assert device.taken == []

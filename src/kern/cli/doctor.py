@@ -28,6 +28,8 @@ LIBRARIES = {
     "gguf": ("building from GGUF files", "pip install 'kern-runtime[gguf]'"),
     "cuda-bindings": ("building and running for a GPU", "pip install 'kern-runtime[cuda]'"),
     "nvidia-cuda-nvrtc": ("building for a GPU", "pip install 'kern-runtime[cuda]'"),
+    "nvidia-cublas": ("built-in matrix products on a GPU", "pip install 'kern-runtime[cuda]'"),
+    "nvmath-python": ("built-in matrix products on a GPU", "pip install 'kern-runtime[cuda]'"),
 }
 
 

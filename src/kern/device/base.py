@@ -92,6 +92,14 @@ class FunctionLimits:
     static_shared_mem: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How much of a multiprocessor a launch fills: blocks resident at once, and the share of its threads."""
+
+    blocks: int
+    share: float
+
+
 class Function(Protocol):
     """An entry point of a loaded module."""
 
@@ -165,6 +173,12 @@ class Stream(Protocol):
     def synchronize(self) -> None:
         """Wait until everything given to this stream has run. Raises LaunchError if any of it failed."""
 
+    def close(self) -> None:
+        """Wait as `synchronize` does, and give the stream back. A second call does nothing.
+
+        A failure that was raised before is not raised again.
+        """
+
 
 class Graph(Protocol):
     """Launch lists recorded in order, replayed as one."""
@@ -173,7 +187,7 @@ class Graph(Protocol):
         """Replay."""
 
     def free(self) -> None:
-        """Forget the graph. A second call does nothing."""
+        """Forget the graph; a replay under way goes on. A second call does nothing."""
 
 
 class Pending(Protocol):
@@ -200,6 +214,10 @@ class Device(Protocol):
     @property
     def target(self) -> str:
         """What its modules are built for: `x86-64-v3`, `aarch64`, `sm_90`, ..."""
+
+    @property
+    def maps_files(self) -> bool:
+        """Whether `place` uses aligned regions of a file in place, and takes no memory for them."""
 
     def free_memory(self) -> int:
         """Bytes that can still be allocated."""
@@ -231,6 +249,15 @@ class Device(Protocol):
 
         With `check`, wait after each launch and raise LaunchError naming the one that failed.
         """
+
+    def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
+        """Run the list in order, and wait; the seconds that each launch took.
+
+        Measuring keeps launches apart that could overlap: the sum is above the list's own time.
+        """
+
+    def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy | None:
+        """How a launch of these blocks fills a multiprocessor, None where the device has no such notion."""
 
     def capture(self, prepared: Sequence[Prepared]) -> Graph:
         """Record launch lists, in order, as one graph."""

@@ -12,19 +12,28 @@ DEVICE_OF_MODULES: Final[Mapping[str, str]] = {"host": "host", "cubin": "cuda"}
 """The name of the device that runs a kind of module: what `auto` stands for."""
 
 
-def open_device(name: str) -> Device:
-    """The device called `name`: `host`.
+def open_device(name: str, *, tune: bool = False) -> Device:
+    """The device called `name`: `host`, `cuda` (the first GPU) or `cuda:N`.
 
-    Raises DeviceUnavailable for a device that this machine or this installation does not have, and for a
-    name that is none.
+    `tune` has a GPU choose the algorithms of its built-in operators anew, where it would use those in the
+    user's cache; the host has none to choose from. Raises DeviceUnavailable for a device that this machine or
+    this installation does not have, and for a name that is none.
     """
     if name == "host":
         from kern.device.host.device import HostDevice
 
         return HostDevice()
-    if re.fullmatch(r"cuda(:[0-9]+)?", name):
+    if match := re.fullmatch(r"cuda(?::([0-9]{1,9}))?", name):
+        return _cuda(int(match[1] or 0), tune)
+    raise DeviceUnavailable(f"there is no device called {name!r}", "the devices are: host, cuda, cuda:N")
+
+
+def _cuda(ordinal: int, tune: bool) -> Device:
+    try:
+        from kern.device.cuda.device import CudaDevice
+    except ImportError as error:
         raise DeviceUnavailable(
-            f"this installation of kern has no CUDA device, so {name!r} cannot be opened",
-            "use the device 'host', with kernels built for the host",
-        )
-    raise DeviceUnavailable(f"there is no device called {name!r}", "the devices are: host")
+            f"cuda:{ordinal} needs cuda-bindings, which cannot be imported: {error}",
+            "pip install 'kern-runtime[cuda]'",
+        ) from error
+    return CudaDevice(ordinal, tune=tune)

@@ -198,10 +198,7 @@ class Executable:
     def _captured(self, calls: Sequence[Call], recorded: Graph) -> ExecutableGraph:
         def release(graph: ExecutableGraph) -> None:
             self._graphs.discard(graph)
-            try:
-                self._stream.synchronize()
-            finally:
-                recorded.free()
+            recorded.free()
 
         return ExecutableGraph(calls, partial(recorded.launch, self._stream), release)
 

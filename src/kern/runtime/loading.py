@@ -74,6 +74,7 @@ def load(
         bases = _memory(target, planned, found.verified.manifest, folder, override, progress, resources)
         functions = _functions(target, found.verified.manifest, found.resolution, resources)
         stream = target.stream()
+        resources.callback(stream.close)
         loaded = Loaded(
             path=folder.path,
             verified=found.verified,
@@ -86,7 +87,6 @@ def load(
             capacity=capacity,
             sequences=sequences,
         )
-        resources.callback(stream.synchronize)
         return Executable(loaded, resources.pop_all(), check=check)
 
 
@@ -121,11 +121,13 @@ def _memory(
 
 def _check_room(device: Device, planned: MemoryPlan) -> None:
     free = device.free_memory()
-    if planned.allocated > free:
+    weights = 0 if device.maps_files else planned.weights
+    needed = planned.allocated + weights
+    if needed > free:
         raise OutOfMemory(
-            f"{planned.allocated:,} bytes are planned (states {planned.states.allocation:,}, inputs and outputs "
-            f"{planned.io.allocation:,}, workspace {planned.workspace.size:,}), besides weights of "
-            f"{planned.weights:,}; device {device.name} has {free:,} free",
+            f"{needed:,} bytes are planned (weights {weights:,}, states {planned.states.allocation:,}, inputs and "
+            f"outputs {planned.io.allocation:,}, workspace {planned.workspace.size:,}); device {device.name} has "
+            f"{free:,} free",
             "load with a smaller capacity or fewer sequences, or free memory",
         )
 

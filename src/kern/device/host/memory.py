@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import mmap
-import os
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final
@@ -13,8 +12,9 @@ from weakref import WeakSet
 
 import numpy as np
 
-from kern.device.base import ALIGNMENT, DeviceError, FileRegion, OutOfMemory
+from kern.device.base import ALIGNMENT, FileRegion, OutOfMemory
 from kern.device.host.limits import available_memory
+from kern.device.regions import check_extent, padded, read_some, unreadable
 
 _SLICE: Final = 64 << 20
 """Bytes read between two reports of progress."""
@@ -107,11 +107,11 @@ def place(file: int, regions: Sequence[FileRegion], progress: Callable[[int], No
     The file must keep its length while the regions are in use: pages that a shortened file has lost end the
     process. Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory for copies.
     """
-    _check_extent(file, regions)
+    check_extent(file, regions)
     mapping = None
     if any(_in_place(region) for region in regions):
         mapping = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
-    copies = allocate(sum(_padded(region.size) for region in regions if not _in_place(region)))
+    copies = allocate(sum(padded(region.size) for region in regions if not _in_place(region)))
     placed = HostRegions(mapping, copies, _addresses(mapping, copies, regions))
     try:
         for region, address in zip(regions, placed.addresses, strict=True):
@@ -136,30 +136,15 @@ def _addresses(mapping: mmap.mmap | None, copies: HostMemory, regions: Sequence[
             addresses.append(base + region.offset)
         else:
             addresses.append(next_copy)
-            next_copy += _padded(region.size)
+            next_copy += padded(region.size)
     return tuple(addresses)
-
-
-def _check_extent(file: int, regions: Sequence[FileRegion]) -> None:
-    length = os.fstat(file).st_size
-    for region in regions:
-        if not 0 <= region.offset < region.offset + region.size <= length:
-            raise DeviceError(
-                f"bytes {region.offset} to {region.offset + region.size} lie outside the file, which has {length}",
-                "fetch or build the file again: it is truncated",
-            )
 
 
 def _copy(file: int, region: FileRegion, address: int, progress: Callable[[int], None]) -> None:
     target = view(address, region.size)
     done = 0
     while done < region.size:
-        try:
-            count = os.preadv(file, [target[done : done + _SLICE]], region.offset + done)
-        except OSError as error:
-            raise _unreadable(region, error) from error
-        if count == 0:
-            raise DeviceError("the file became shorter while it was read", "start again with the whole file")
+        count = read_some(file, target[done : done + _SLICE], region.offset + done)
         done += count
         progress(count)
 
@@ -172,7 +157,7 @@ def _page_in(mapping: mmap.mmap, region: FileRegion, progress: Callable[[int], N
         try:
             _advise(mapping, _MADV_POPULATE_READ, start, size)
         except OSError as error:
-            raise _unreadable(region, error) from error
+            raise unreadable(region.offset, end, error) from error
         progress(size)
 
 
@@ -188,17 +173,6 @@ def _advise(mapping: mmap.mmap, advice: int, start: int, size: int) -> None:
 
 def _address(mapping: mmap.mmap) -> int:
     return int(np.frombuffer(mapping, np.uint8).ctypes.data)
-
-
-def _padded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _unreadable(region: FileRegion, error: OSError) -> DeviceError:
-    return DeviceError(
-        f"bytes {region.offset} to {region.offset + region.size} of the file cannot be read: {error.strerror}",
-        "check the disk, or fetch the file again",
-    )
 
 
 def _out_of_memory(planned: int, free: int) -> OutOfMemory:

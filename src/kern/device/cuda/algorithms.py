@@ -1,0 +1,114 @@
+"""Which cublasLt algorithm a shape runs, kept in the user's cache so that two loads do the same arithmetic."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kern.device.base import DeviceError
+
+WORKSPACE_BYTES: Final = 32 << 20
+"""Workspace that every algorithm may use, NVIDIA's recommendation for Hopper (cuBLAS, cublasSetWorkspace)."""
+
+ALGORITHM_BYTES: Final = 64
+"""Size of cublasLtMatmulAlgo_t, which cublasLt allows to be stored and restored with the same library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What the choice depends on, besides GPU and library: operator, shape, alignments in bytes of A, W and C."""
+
+    operator: str
+    m: int
+    n: int
+    k: int
+    a: int
+    w: int
+    c: int
+
+    @classmethod
+    def of(cls, operator: str, m: int, n: int, k: int, a: int, w: int, c: int) -> Key:
+        """The key for a shape and the addresses of A, W and C."""
+        return cls(operator, m, n, k, alignment(a), alignment(w), alignment(c))
+
+    def __str__(self) -> str:
+        return "|".join(map(str, astuple(self)))
+
+
+class AlgorithmCache:
+    """`$XDG_CACHE_HOME/kern/cublaslt.json`, or under `~/.cache`: one GPU's and library version's part of it.
+
+    Several processes may use it at once.
+    """
+
+    def __init__(self, gpu: str, version: int, path: Path | None = None) -> None:
+        self._prefix = f"{gpu}|{version}|"
+        self._path = path or _default_path()
+        self._known = _read(self._path)
+
+    def get(self, key: Key) -> ctypes.Array[Any] | None:
+        """The algorithm kept for `key`, None where there is none."""
+        text = self._known.get(self._prefix + str(key))
+        return None if text is None else (ctypes.c_ubyte * ALGORITHM_BYTES)(*bytes.fromhex(text))
+
+    def put(self, key: Key, algorithm: ctypes.Array[Any]) -> None:
+        """Keep an algorithm. Raises DeviceError where the cache cannot be written."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self._path.with_suffix(".lock")):
+                self._known = {**_read(self._path), self._prefix + str(key): bytes(algorithm).hex()}
+                _replace(self._path, json.dumps(self._known, indent=0, sort_keys=True))
+        except OSError as error:
+            raise DeviceError(
+                f"the choice of a matrix product's algorithm cannot be kept in {self._path}: {error.strerror}",
+                "set XDG_CACHE_HOME to a folder that can be written",
+            ) from error
+
+
+def alignment(address: int) -> int:
+    """The largest power of two, 256 at most, that divides an address."""
+    return min(256, address & -address) if address else 256
+
+
+def _default_path() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kern" / "cublaslt.json"
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The file's entries; a file that cannot be read or holds anything else is as good as none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {key: text for key, text in found.items() if _is_algorithm(text)} if isinstance(found, dict) else {}
+
+
+def _is_algorithm(text: object) -> bool:
+    return isinstance(text, str) and len(text) == 2 * ALGORITHM_BYTES and set(text) <= set("0123456789abcdef")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,155 @@
+"""The primary context of one GPU: making it current, checking calls, remembering a fault."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, ClassVar, Final
+
+from cuda.bindings import driver
+
+from kern.device.base import DeviceError, DeviceUnavailable, LaunchError
+
+_FAULTS: Final = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721})
+"""CUresult codes that mean a kernel or the memory broke: every later call in the context fails alike.
+
+CUDA driver API, CUresult: those documented as leaving the process in an inconsistent state, and
+CUDA_ERROR_ECC_UNCORRECTABLE (214).
+"""
+
+_REMEMBERED: Final = 4
+"""Launch lists whose names are kept to tell which may have faulted."""
+
+
+class CudaError(DeviceError):
+    """A call of the CUDA driver or of one of its libraries failed."""
+
+    code: ClassVar[str] = "cuda"
+
+
+class Context:
+    """The primary context of GPU `ordinal`, retained until `release`; `with` makes it the thread's current one.
+
+    It is shared with whatever else in the process uses that GPU. After a fault, entering it raises that fault
+    again. Raises DeviceUnavailable.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        _initialize()
+        self.ordinal = ordinal
+        self._device = _device(ordinal)
+        self.fault: LaunchError | None = None
+        self._launched: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)
+        status, self._handle = driver.cuDevicePrimaryCtxRetain(self._device)
+        if status:
+            raise DeviceUnavailable(
+                f"cuda:{ordinal} cannot be used: cuDevicePrimaryCtxRetain: {described(status)}",
+                "see with nvidia-smi whether another process has taken it",
+            )
+        self._retained = True
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything of this context can still be given back: after a fault it all goes with the context."""
+        return self._retained and self.fault is None
+
+    def __enter__(self) -> None:
+        if self.fault is not None:
+            raise LaunchError(self.fault.message, self.fault.help)
+        (status,) = driver.cuCtxPushCurrent(self._handle)
+        if status:
+            raise self.failure(status, "cuCtxPushCurrent")
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuCtxPopCurrent()
+
+    def checked(self, result: tuple[Any, ...], call: str, subject: str = "") -> Any:
+        """What a driver call returned beside its status. Raises CudaError, or LaunchError after a fault."""
+        status, *values = result
+        if status:
+            raise self.failure(status, call, subject)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def failure(self, status: Any, call: str, subject: str = "") -> DeviceError:
+        """The error for a status: a LaunchError for a kernel's fault, which may be any earlier launch's."""
+        if int(status) in _FAULTS:
+            return self.faulted(status, self._suspects(), "run with checked launches to have the launch named")
+        of = f" of {subject}" if subject else ""
+        return CudaError(f"{call}{of} on cuda:{self.ordinal} failed: {described(status)}")
+
+    def faulted(self, status: Any, where: str, help: str) -> LaunchError:
+        """Remember the first fault; after that, every failure is told as that one."""
+        if self.fault is None:
+            self.fault = LaunchError(
+                f"a kernel on cuda:{self.ordinal} faulted{where}: {described(status)}",
+                f"{help}; nothing more runs on this GPU in this process",
+            )
+        return LaunchError(self.fault.message, self.fault.help)
+
+    def launched(self, stream: int, what: str) -> None:
+        """Note that `what` was given to `stream`, in case it faults."""
+        if not self._launched or self._launched[-1] != (stream, what):
+            self._launched.append((stream, what))
+
+    def waited(self, stream: int) -> None:
+        """Note that all given to `stream` has run."""
+        self._launched = deque((each for each in self._launched if each[0] != stream), _REMEMBERED)
+
+    def attribute(self, name: str) -> int:
+        """A CUdevice_attribute, without the prefix."""
+        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self.checked(driver.cuDeviceGetAttribute(which, self._device), "cuDeviceGetAttribute", name))
+
+    def name(self) -> str:
+        """The GPU's own name."""
+        name = self.checked(driver.cuDeviceGetName(128, self._device), "cuDeviceGetName")
+        return str(name.split(b"\0")[0].decode())
+
+    def total_memory(self) -> int:
+        """Bytes of memory that the GPU has."""
+        return int(self.checked(driver.cuDeviceTotalMem(self._device), "cuDeviceTotalMem"))
+
+    def release(self) -> None:
+        """Let go of the context, which ends with its last user. A second call does nothing."""
+        if self._retained:
+            self._retained = False
+            driver.cuDevicePrimaryCtxRelease(self._device)
+
+    def _suspects(self) -> str:
+        lists = [what for _, what in self._launched]
+        return f", in one of these launch lists: {'; '.join(lists)}" if lists else ""
+
+
+def described(status: Any) -> str:
+    """A CUresult's name and text."""
+    _, name = driver.cuGetErrorName(status)
+    _, text = driver.cuGetErrorString(status)
+    if name is None:
+        return f"CUresult {int(status)}"
+    return f"{name.decode()} ({text.decode()})"
+
+
+def driver_version() -> str:
+    """The CUDA version that the driver supports, `13.0`."""
+    _, version = driver.cuDriverGetVersion()
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _initialize() -> None:
+    help = "install NVIDIA's driver on a machine with a GPU, or use the device 'host'"
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError as error:  # the bindings' own, where libcuda.so.1 is not found
+        raise DeviceUnavailable("this machine has no NVIDIA driver (libcuda.so.1 is not found)", help) from error
+    if status:
+        raise DeviceUnavailable(f"no GPU can be used: cuInit: {described(status)}", help)
+
+
+def _device(ordinal: int) -> Any:
+    status, count = driver.cuDeviceGetCount()
+    if status or ordinal >= count:
+        there = ", ".join(f"cuda:{each}" for each in range(count or 0)) or "none"
+        raise DeviceUnavailable(f"there is no GPU cuda:{ordinal}", f"the GPUs of this machine are: {there}")
+    status, device = driver.cuDeviceGet(ordinal)
+    if status:
+        raise DeviceUnavailable(f"cuda:{ordinal} cannot be used: cuDeviceGet: {described(status)}")
+    return device

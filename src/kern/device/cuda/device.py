@@ -1,0 +1,179 @@
+"""An NVIDIA GPU as a device: the protocol's face over context, memory, modules, operators and launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from cuda.bindings import driver
+
+from kern.device.base import DeviceUnavailable, FileRegion, Function, Launch, LaunchError, Occupancy, Prepared, Stream
+from kern.device.cuda import bandwidth, graph, launch, placing
+from kern.device.cuda.context import Context, driver_version
+from kern.device.cuda.memory import CudaMemory, free_memory
+from kern.device.cuda.module import CudaFunction, CudaModule
+from kern.device.cuda.staging import CudaPending, Staging
+from kern.device.cuda.stream import CudaStream, own_stream
+from kern.manifest.types import Dim3
+
+if TYPE_CHECKING:
+    from kern.device.cuda.operators import Products
+
+
+class CudaDevice:
+    """GPU `ordinal` of this machine.
+
+    `tune` has the algorithms of built-in operators chosen anew, and the user's cache of them corrected.
+    Raises DeviceUnavailable where there is no driver or no such GPU.
+    """
+
+    maps_files = False
+
+    def __init__(self, ordinal: int = 0, *, tune: bool = False) -> None:
+        self.name = f"cuda:{ordinal}"
+        self._context = Context(ordinal)
+        self._tune = tune
+        self._products: Products | None = None
+        self._staging = Staging(self._context)
+        self._filling = CudaStream(self._context)
+        self._streams = [self._filling]
+        self.target = "sm_{}{}".format(
+            self._context.attribute("COMPUTE_CAPABILITY_MAJOR"), self._context.attribute("COMPUTE_CAPABILITY_MINOR")
+        )
+
+    @property
+    def description(self) -> str:
+        """The GPU's own name, its target and memory, and the CUDA version that its driver supports."""
+        memory = self._context.total_memory() / 2**30
+        return f"{self._context.name()}, {self.target}, {memory:.1f} GiB, driver for CUDA {driver_version()}"
+
+    def free_memory(self) -> int:
+        """Bytes that can still be allocated."""
+        with self._context:
+            return free_memory(self._context)
+
+    def alloc(self, size: int) -> CudaMemory:
+        """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory before anything is taken."""
+        memory = CudaMemory(self._context, size)
+        try:
+            self.zero(memory.address, size, self._filling)
+            self._filling.synchronize()
+        except BaseException:
+            memory.free()
+            raise
+        return memory
+
+    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> placing.CudaRegions:
+        """Copy the regions to one arena on the GPU.
+
+        Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory.
+        """
+        return placing.place(self._context, file, regions, progress)
+
+    def load_module(self, image: bytes) -> CudaModule:
+        """Load a cubin from memory. Raises ModuleError."""
+        return CudaModule(self._context, image)
+
+    def operator(self, name: str, arguments: Sequence[int]) -> launch.CudaOperator:
+        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
+
+        The operators of a device share a workspace: lists that hold any run on one stream at a time. Raises
+        DeviceError for an unknown name, DeviceUnavailable where cublasLt is not installed, OutOfMemory.
+        """
+        if self._products is None:
+            try:
+                from kern.device.cuda.operators import Products
+            except ImportError as error:
+                raise DeviceUnavailable(
+                    f"the operator {name!r} needs nvmath-python, which cannot be imported: {error}",
+                    "pip install 'kern-runtime[cuda]'",
+                ) from error
+            self._products = Products(self._context, tune=self._tune)
+        return self._products.bind(name, arguments)
+
+    def prepare(self, launches: Sequence[Launch]) -> launch.CudaPrepared:
+        """Bind every launch. Raises LaunchError for what this GPU cannot launch."""
+        return launch.prepare(self._context, launches)
+
+    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
+        """Enqueue the list.
+
+        Raises LaunchError for a launch that is refused. A fault is told by whatever waits next; with `check`
+        each launch is waited for, and the LaunchError names it. After a fault nothing more runs in this
+        process on this GPU.
+        """
+        own, listed = own_stream(stream, self._context), _own(prepared)
+        with self._context:
+            if check:
+                launch.run_checked(self._context, listed, own)
+            else:
+                self._context.launched(own.number, listed.title)
+                launch.run(self._context, listed, own)
+
+    def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
+        """Run the list with an event between any two launches; seconds of each, to about 0.5 µs.
+
+        The events keep launches from overlapping, by programmatic dependence too, and each launch's time
+        includes the gap before it where the host is slower than the GPU: a list's sum is above its run time.
+        """
+        return launch.profile(self._context, _own(prepared), own_stream(stream, self._context))
+
+    def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy:
+        """Blocks resident on one multiprocessor, and the share of its threads that they are."""
+        if not isinstance(function, CudaFunction):
+            raise LaunchError(f"{function.symbol!r} is not a function of {self.name}")
+        threads = math.prod(block)
+        with self._context:
+            function.opt_in(shared_mem)
+            blocks = function.blocks_a_multiprocessor(threads, shared_mem)
+        most = self._context.attribute("MAX_THREADS_PER_MULTIPROCESSOR")
+        return Occupancy(blocks, blocks * (-(-threads // 32) * 32) / most)
+
+    def capture(self, prepared: Sequence[Prepared]) -> graph.CudaGraph:
+        """Record launch lists, in order, as one graph; nothing runs."""
+        return graph.capture(self._context, [_own(each) for each in prepared])
+
+    def stream(self) -> CudaStream:
+        """A new order of execution, independent of the default stream."""
+        stream = CudaStream(self._context)
+        self._streams.append(stream)
+        return stream
+
+    def write(self, address: int, data: memoryview, stream: Stream) -> None:
+        """Copy contiguous bytes to the device through pinned memory; waits only where 16 MB are under way."""
+        if data.nbytes:
+            self._staging.write(address, data.cast("B"), own_stream(stream, self._context))
+
+    def read(self, address: int, size: int, stream: Stream) -> CudaPending:
+        """Copy bytes to pinned memory, ordered on `stream`; returns at once."""
+        return self._staging.read(address, size, own_stream(stream, self._context))
+
+    def zero(self, address: int, size: int, stream: Stream) -> None:
+        """Fill with zero bytes, ordered on `stream`."""
+        if size:
+            with self._context:
+                filled = driver.cuMemsetD8Async(address, 0, size, own_stream(stream, self._context).handle)
+                self._context.checked(filled, "cuMemsetD8Async", f"{size} bytes")
+
+    def read_bandwidth(self) -> float:
+        """Bytes per second of a read-only stream over 8 GiB, or over what is free if less. Raises OutOfMemory."""
+        return bandwidth.read_bandwidth(self._context, self.target)
+
+    def close(self) -> None:
+        """Give back streams, staging and operators, then the context. A second call does nothing."""
+        try:
+            for stream in self._streams:
+                stream.close()
+        finally:
+            if self._products is not None:
+                self._products.close()
+                self._products = None
+            self._staging.close()
+            self._context.release()
+
+
+def _own(prepared: Prepared) -> launch.CudaPrepared:
+    if not isinstance(prepared, launch.CudaPrepared):
+        raise LaunchError("this launch list was prepared by another device")
+    return prepared

@@ -1,0 +1,51 @@
+"""Regions of a file, as devices place them: where they lie, and what can be wrong with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from kern.device.base import ALIGNMENT, DeviceError, FileRegion
+
+
+def padded(size: int) -> int:
+    """`size` rounded up to a multiple of ALIGNMENT."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def check_extent(file: int, regions: Sequence[FileRegion]) -> None:
+    """Raises DeviceError where a region is empty or lies outside the open file."""
+    length = os.fstat(file).st_size
+    for region in regions:
+        if not 0 <= region.offset < region.offset + region.size <= length:
+            raise DeviceError(
+                f"bytes {region.offset} to {region.offset + region.size} lie outside the file, which has {length}",
+                "fetch or build the file again: it is truncated",
+            )
+
+
+def read_whole(file: int, target: memoryview, offset: int) -> None:
+    """Fill `target` from the open file at `offset`. Raises DeviceError where the bytes cannot be read."""
+    done = 0
+    while done < len(target):
+        count = read_some(file, target[done:], offset + done)
+        done += count
+
+
+def read_some(file: int, target: memoryview, offset: int) -> int:
+    """Fill the start of `target`, one byte at least; how many. Raises DeviceError where none can be read."""
+    try:
+        count = os.preadv(file, [target], offset)
+    except OSError as error:
+        raise unreadable(offset, offset + len(target), error) from error
+    if count == 0:
+        raise DeviceError("the file became shorter while it was read", "start again with the whole file")
+    return count
+
+
+def unreadable(start: int, end: int, error: OSError) -> DeviceError:
+    """The error for bytes that the system does not give."""
+    return DeviceError(
+        f"bytes {start} to {end} of the file cannot be read: {error.strerror}",
+        "check the disk, or fetch the file again",
+    )
