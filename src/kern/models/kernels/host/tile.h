@@ -1,4 +1,4 @@
-/* The register-blocked product behind matmul and attention: C[rows, TILE_COLS] (+)= A[rows, depth] * B[depth, TILE_COLS]
+/* The register-blocked product behind matmul and attention: C[rows, TILE_COLS] (+)= A[rows, depth] * B[depth, cols]
  * in f32. A is row-major, B one panel of columns; packing from bf16 into both is here too. Each element of C is
  * summed in the order of depth, whatever the blocking of rows. */
 #ifndef TILE_H
