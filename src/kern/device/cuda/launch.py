@@ -54,21 +54,20 @@ class _KernelBind:
 
 
 class CudaPrepared:
-    """A launch list: parameters packed, configurations built, bound to the stream it was last given to."""
+    """A launch list: parameters packed, configurations built, bound to the stream it was last given to.
+
+    `title` is its first and last launch, by label.
+    """
 
     def __init__(self, binds: Sequence[Bind], labels: Sequence[str]) -> None:
         self._binds = tuple(binds)
         self.labels = tuple(labels)
+        self.title = " … ".join(dict.fromkeys((labels[0], labels[-1]))) if labels else "nothing"
         self._stream: CudaStream | None = None
         self._calls: tuple[Call, ...] = ()
 
     def __len__(self) -> int:
         return len(self._binds)
-
-    @property
-    def title(self) -> str:
-        """Its first and last launch, by label."""
-        return " … ".join(dict.fromkeys((self.labels[0], self.labels[-1]))) if self.labels else "nothing"
 
     def calls(self, stream: CudaStream) -> tuple[Call, ...]:
         """The driver calls, bound to `stream`."""
