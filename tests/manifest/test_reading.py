@@ -46,6 +46,8 @@ def test_the_original_form_reads() -> None:
         (b'{"a": "caf\xe9"}', [("K0101", "", 1, 11)]),
         ("[" * 65 + "]" * 65, [("K0108", "", 1, 65)]),
         ("[" * 100_000, [("K0108", "", 1, 65)]),
+        ('{"a": "' + "]" * 100_000 + '", "b": ' + "[" * 100_000, [("K0108", "", 1, 100_079)]),
+        ('{"a": "\\"]]]\\\\", "b": ' + "[" * 64, [("K0108", "", 1, 86)]),
         (MINIMAL.replace("2", "2.0"), [("K0105", "/meta/version", 1, 22)]),
         (MINIMAL.replace("2", "true"), [("K0105", "/meta/version", 1, 22)]),
         (MINIMAL.replace("2", '"2"'), [("K0105", "/meta/version", 1, 22)]),
@@ -90,6 +92,13 @@ def test_all_faults_are_told_at_once_in_the_order_of_the_text() -> None:
         ("K0103", "/programs/decode/dispatches/3/args/0/offst"),
         ("K0103", "/programs/decode/dispatches/4/args/2/offst"),
     ]
+
+
+@pytest.mark.parametrize("field", ['"cubin": null,', '"cluster": null,', '"sha256": null,'])
+def test_an_optional_field_is_left_out_never_null(field: str) -> None:
+    assert [
+        code for code, *_ in found(SAMPLE.decode().replace('"symbol": "mix_split",', '"symbol": "m",' + field))
+    ] == ["K0105"]
 
 
 @pytest.mark.parametrize(

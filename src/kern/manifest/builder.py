@@ -80,7 +80,8 @@ class ProgramBuilder:
         if len(params) != len(arguments):
             raise BuilderError(f"{place}: `{kernel}` takes {len(params)} arguments, not {len(arguments)}")
         args = tuple(_argument(p, a, place) for p, a in zip(params, arguments, strict=True))
-        self._dispatches.append(Dispatch(label=label, kernel=kernel, args=args))
+        dispatch = Dispatch(kernel=kernel, args=args)
+        self._dispatches.append(dispatch if label is None else Dispatch(label=label, kernel=kernel, args=args))
 
     def build(self) -> Program:
         """The program as data."""

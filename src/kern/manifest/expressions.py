@@ -21,6 +21,15 @@ Int: TypeAlias = Annotated[int, Field(ge=-INT_LIMIT, lt=INT_LIMIT)]
 Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
+class NotNull:
+    """On an optional field: it may be left out, and may not be null."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        nullable: core_schema.NullableSchema = handler(source)
+        return nullable["schema"]
+
+
 class Symbolic(Wire):
     """An expression that is no constant; `+`, `*` and `over` build larger ones."""
 

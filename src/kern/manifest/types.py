@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, FiniteFloat, Tag
 
-from kern.manifest.expressions import TAG, Expr, Int, Name, Sym, Wire
+from kern.manifest.expressions import TAG, Expr, Int, Name, NotNull, Sym, Wire
 from kern.manifest.params import DType, Param, Scalar
 
 BufferClass = Literal["input", "output", "weight", "workspace", "carry"]
@@ -34,15 +34,15 @@ class Symbol(Wire):
 class SymbolBounds(Wire):
     """Bounds of a symbol inside one program; a bound left out is the global one."""
 
-    min: Int | None = None
-    max: Int | None = None
+    min: Annotated[Int | None, NotNull] = None
+    max: Annotated[Int | None, NotNull] = None
 
 
 class State(Wire):
     """Opaque memory that outlives executions: per token (in granules of tokens), or per sequence."""
 
-    bytes_per_token: Int | None = None
-    bytes: Int | None = None
+    bytes_per_token: Annotated[Int | None, NotNull] = None
+    bytes: Annotated[Int | None, NotNull] = None
     align: Int = 256
     granule: Int = 1
 
@@ -220,10 +220,10 @@ class Step(Wire):
     block: tuple[Int, Int, Int]
     grid: tuple[Expr, Expr, Expr]
     shared_mem: Expr = 0
-    cubin: str | None = None
-    sha256: str | None = None
+    cubin: Annotated[str | None, NotNull] = None
+    sha256: Annotated[str | None, NotNull] = None
     pdl: bool = False
-    cluster: tuple[Int, Int, Int] | None = None
+    cluster: Annotated[tuple[Int, Int, Int] | None, NotNull] = None
     cooperative: bool = False
     args: tuple[StepArg, ...]
 
@@ -250,7 +250,7 @@ class Kernel(Wire):
 class Dispatch(Wire):
     """One call of a kernel. `label` is for people."""
 
-    label: str | None = None
+    label: Annotated[str | None, NotNull] = None
     kernel: Name
     args: tuple[DispatchArg, ...]
 
