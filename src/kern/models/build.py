@@ -17,6 +17,7 @@ from kern.device.host.target import host_target
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
+from kern.models.buffers import Limits
 from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import FAMILIES, Family, UnsupportedModel, preset
 from kern.models.fetch import SMOLLM2, fetch
@@ -26,7 +27,7 @@ from kern.models.kernels.compile_host import compile_host_modules
 from kern.models.kernels.library import host_kernels
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.text_files import write_text_files
-from kern.models.transformer import Limits, build_manifest
+from kern.models.transformer import build_manifest
 from kern.models.weights import WEIGHTS_FILE, write_weights
 
 KNOWN_MODELS: Final = ("smollm2",)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import TransformerConfig
 from kern.models.parameters import parameter_shapes
+from kern.text.contract import PAGE
 
 WEIGHTS_FILE: Final = "weights.safetensors"
 ROPE_TABLE: Final = "cos_sin"
@@ -48,7 +49,7 @@ def weights_of(config: TransformerConfig) -> dict[str, Weight]:
         return Weight(name, "bf16", (sum(rows), *(extent[0] for extent in rest)), sources)
 
     weights = [stacked("embedding", "model.embed_tokens.weight")]
-    weights.append(Weight(ROPE_TABLE, "f32", (config.max_positions, config.head_dim)))
+    weights.append(Weight(ROPE_TABLE, "f32", (_rope_rows(config), config.head_dim)))
     for layer in range(config.layers):
         ours, theirs = f"layers.{layer}.", f"model.layers.{layer}."
         qkv = (f"{theirs}self_attn.{part}_proj.weight" for part in "qkv")
@@ -68,13 +69,18 @@ def weights_of(config: TransformerConfig) -> dict[str, Weight]:
     return {weight.name: weight for weight in weights}
 
 
+def _rope_rows(config: TransformerConfig) -> int:
+    """Every position of every page that a sequence can have."""
+    return -(-config.max_positions // PAGE) * PAGE
+
+
 def rope_table(config: TransformerConfig) -> NDArray[np.float32]:
-    """f32 [max_positions, head_dim]: the cosines of a position's head_dim / 2 angles, then their sines.
+    """f32 [max_positions up to a whole page, head_dim]: cosines of a position's head_dim / 2 angles, then their sines.
 
     Angle i of position p is p · theta^(-2i / head_dim) (Su et al. 2021, RoFormer, equation 15).
     """
     frequencies = config.rope_theta ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
-    angles = np.arange(config.max_positions)[:, None] * frequencies
+    angles = np.arange(_rope_rows(config))[:, None] * frequencies
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
