@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kern.manifest.codes import CODES
 from kern.manifest.diagnostics import Code, Example
-from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NESTING, read
+from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NESTING, MAX_VALUES, read
 from kern.verifier import check
 from kern.verifier.example import edited
 
@@ -43,6 +43,7 @@ def test_the_original_form_reads() -> None:
         ("[]", [("K0105", "", 1, 1)]),
         ('"\\ud834\\udd1e"', [("K0105", "", 1, 1)]),
         ("\ufeff" + MINIMAL, [("K0102", "", 1, 1)]),
+        ('{"a": "' + "\\n" * 1_000_000 + '"', [("K0102", "", 1, 2_000_008)]),
         (b'{"a": "caf\xe9"}', [("K0101", "", 1, 11)]),
         ("[" * 65 + "]" * 65, [("K0108", "", 1, 65)]),
         ("[" * 100_000, [("K0108", "", 1, 65)]),
@@ -122,6 +123,7 @@ def test_argument_objects_are_as_strict_as_the_rest(arg: str, code: str, below: 
 
 def test_a_file_beyond_the_bound_is_not_read() -> None:
     assert [code for code, *_ in found(b" " * (MAX_BYTES + 1))] == ["K0110"]
+    assert [code for code, *_ in found(b"[" + b"0," * (MAX_VALUES + 1) + b"0]")] == ["K0110"]
     assert [code for code, *_ in found(b'{"a": "' + b"x" * 100 * 2**20 + b'"}')] == ["K0110"]
 
 

@@ -76,7 +76,8 @@ EMPTY_NAME = Code(
 TOO_LARGE = Code(
     "K0110",
     "file too large",
-    "A manifest beyond 8 MiB is not read. It describes buffers and launches and holds no data.",
+    "A manifest beyond 8 MiB, or with more than a quarter of a million values, is not read. It describes buffers and "
+    "launches and holds no data.",
     FolderExample(
         "a manifest.json of 20 MiB with a table written out as a shape or as labels",
         "the table as a tensor of weights.safetensors, and a weight that names it",

@@ -21,13 +21,17 @@ from kern.manifest.types import Manifest
 MAX_BYTES = 8 * 2**20
 """Largest manifest that is read. One of 1,300 dispatches takes under 300 KiB."""
 
+MAX_VALUES = 250_000
+"""Most members and elements, as commas count them. One of 1,300 dispatches has 30,000."""
+
 MAX_NESTING = 64
 """Deepest nesting of objects and arrays. A manifest's own form takes 8 levels, an expression 2 a level."""
 
 MAX_FAULTS = 1000
 """Most faults of form that are told of one file."""
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
+_STRING_OR_NUMBER = re.compile(_STRING.pattern + r"|NaN|-?Infinity|-?\d[\d.eE+-]*")
 _STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[\[\]{}]")
 _SURROGATE = re.compile(r"\\(?:\\|u([dD][89a-fA-F][0-9a-fA-F]{2})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|.)", re.S)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -45,13 +49,8 @@ class Reading:
 
 def read(data: bytes) -> Reading:
     """Read a manifest's bytes. Every fault of form is a diagnostic; nothing is raised."""
-    if len(data) > MAX_BYTES:
-        fault = codes.TOO_LARGE.at(
-            (),
-            f"the file has {len(data):,} bytes, more than the {MAX_BYTES:,} that are read",
-            "a manifest holds no data: put constants into the weights file",
-        )
-        return Reading(None, (replace(fault, offset=0),), Source(""))
+    if (fault := _too_large(data)) is not None:
+        return Reading(None, (fault,), Source(""))
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -66,13 +65,28 @@ def read(data: bytes) -> Reading:
         document = scan.load(text)
     except json.JSONDecodeError as error:
         return Reading(None, (_not_json(text, error),), source)
-    unreadable = list(_unreadable(source)) if scan.suspect(text) else []
-    found = [*(_repeated(source) if scan.repeats else ()), *(one.fault for one in unreadable)]
-    manifest, structural = _structure(_readable(text, unreadable), source, document, {fault.path for fault in found})
+    suspect = scan.suspect(text)
+    unfit = itertools.chain(
+        _repeated(source) if scan.repeats else (),
+        _unreadable(source) if suspect else (),
+    )
+    found = list(itertools.islice(unfit, MAX_FAULTS + 1))
+    readable = _readable(text) if suspect else text
+    manifest, structural = _structure(readable, source, document, {fault.path for fault in found})
     found += structural
     if found:
         return Reading(None, _bounded(sorted(found, key=source.offset)), source)
     return Reading(manifest, (), source)
+
+
+def _too_large(data: bytes) -> Diagnostic | None:
+    bounds = ("bytes", len(data), MAX_BYTES), ("values", data.count(b","), MAX_VALUES)
+    for what, found, most in bounds:
+        if found > most:
+            message = f"the file has {found:,} {what}, more than the {most:,} that are read"
+            help = "a manifest holds no data: put constants into the weights file"
+            return replace(codes.TOO_LARGE.at((), message, help), offset=0)
+    return None
 
 
 def _bounded(found: list[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -87,6 +101,9 @@ def _bounded(found: list[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 def _not_json(text: str, error: json.JSONDecodeError) -> Diagnostic:
     place = min(error.pos, max(len(text) - 1, 0))
+    if text.startswith("\ufeff"):
+        fault = codes.NOT_JSON.at((), "the file begins with a byte-order mark", "save it as UTF-8 without one")
+        return replace(fault, offset=0)
     reason = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
     return replace(codes.NOT_JSON.at((), f"not JSON: {reason}", "see RFC 8259 for the form"), offset=place)
 
@@ -182,42 +199,35 @@ def _lone_surrogates(text: str, start: int, end: int) -> Iterator[int]:
             yield match.start()
 
 
-@dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """A number or half a character that no value can hold: where it stands, and what it is read as instead."""
-
-    fault: Diagnostic
-    start: int
-    end: int
-    instead: str
-
-
-def _unreadable(source: Source) -> Iterator[_Unreadable]:
+def _unreadable(source: Source) -> Iterator[Diagnostic]:
     """Numbers that are none or too large, and strings that hold half a character."""
     for path, places in source.spans.items():
         for place in places:
             token = source.text[place.start : place.end]
             if token[0] not in '"[{' and (message := _bad_number(token)):
                 fault = codes.NUMBER.at(path, message, "write a finite number within 64 bits")
-                yield _Unreadable(replace(fault, offset=place.start), place.start, place.end, "0")
-            strings = [(place.start, place.end)] if token[0] == '"' else []
-            if place.key is not None:
-                key = _STRING.match(source.text, place.key)
-                assert key is not None
-                strings.append(key.span())
-            for start, end in strings:
-                for offset in _lone_surrogates(source.text, start, end):
+                yield replace(fault, offset=place.start)
+            starts = [place.start] if token[0] == '"' else []
+            for start in starts if place.key is None else [place.key, *starts]:
+                string = _STRING.match(source.text, start)
+                assert string is not None
+                for offset in _lone_surrogates(source.text, *string.span()):
                     fault = codes.SURROGATE.at(path, "half of a surrogate pair", "write the character itself")
-                    yield _Unreadable(replace(fault, offset=offset), offset, offset + 6, "\\u003f")
+                    yield replace(fault, offset=offset)
 
 
-def _readable(text: str, unreadable: list[_Unreadable]) -> str:
+def _readable(text: str) -> str:
     """The text with all of that made harmless, so that the rest is checked too. Nothing changes its place."""
-    parts, end = [], 0
-    for one in sorted(unreadable, key=lambda one: one.start):
-        parts += [text[end : one.start], one.instead.ljust(one.end - one.start)]
-        end = one.end
-    return "".join([*parts, text[end:]])
+
+    def harmless(match: re.Match[str]) -> str:
+        token = match.group()
+        if token[0] != '"':
+            return "0".ljust(len(token)) if _bad_number(token) else token
+        for offset in _lone_surrogates(token, 0, len(token)):
+            token = token[:offset] + "\\u003f" + token[offset + 6 :]
+        return token
+
+    return _STRING_OR_NUMBER.sub(harmless, text)
 
 
 def _structure(text: str, source: Source, document: Any, told: set[Path]) -> tuple[Manifest | None, list[Diagnostic]]:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from kern.manifest.diagnostics import Diagnostic, Path
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 
 
 @dataclass(frozen=True, slots=True)
