@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -177,6 +178,10 @@ def test_two_executables_do_not_disturb_each_other(tmp_path: Path, toy: Path) ->
         ("step", {"rows": 2, "start": 0}, SymbolOutOfBounds),
         ("fill", {"rows": True, "start": 0}, SymbolOutOfBounds),
         ("fill", {"rows": 1.0, "start": 0}, SymbolOutOfBounds),
+        ("fill", {"rows": np.True_, "start": 0}, SymbolOutOfBounds),
+        ("fill", {"rows": np.float32(1), "start": 0}, SymbolOutOfBounds),
+        ("fill", {"rows": "1", "start": 0}, SymbolOutOfBounds),
+        ("fill", {"rows": np.int64(ROWS + 1), "start": 0}, SymbolOutOfBounds),
         ("fill", {"rows": 1}, SymbolMissing),
         ("fill", {"rows": 1, "start": 0, "columns": 1}, SymbolUnknown),
         ("recall", {"start": 0, "rows": 99}, SymbolOutOfBounds),
@@ -191,6 +196,22 @@ def test_calls_with_wrong_values_are_refused_and_run_nothing(
     with pytest.raises(error):
         executable.graph([("fill", {"rows": 1, "start": 0}), (program, values)])
     assert executable.read("count") == 0
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, np.array])
+def test_integers_of_numpy_are_values(executable: Executable, integer: Callable[[int], Any]) -> None:
+    x = rows(3)
+    executable.write("x", x)
+    executable.run("fill", {"rows": integer(3), "start": integer(0)})
+    graph = executable.graph([("recall", {"start": integer(3)})])
+    graph.launch()
+    np.testing.assert_array_equal(executable.read("kept"), gained(x, WEIGHTS).sum(0))
+    np.testing.assert_array_equal(executable.read("seen", {"rows": integer(2)}), gained(x, WEIGHTS)[:2])
+
+
+def test_a_value_that_is_no_integer_is_said_to_be_none(executable: Executable) -> None:
+    with pytest.raises(SymbolOutOfBounds, match=r"rows is a float32, .*, and no integer; give an integer in 1…16"):
+        executable.run("fill", {"rows": np.float32(1), "start": 0})
 
 
 def test_a_declared_symbol_that_a_program_does_not_name_may_be_given(executable: Executable) -> None:

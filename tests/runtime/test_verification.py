@@ -73,6 +73,18 @@ def test_what_cannot_be_read_is_a_one_line_error(tmp_path: Path) -> None:
         assert caught.value.help
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "a/\ud800", "file.json/x", "closed/x.json"])
+def test_a_path_that_cannot_be_looked_at_is_unreadable(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file.json").touch()
+    (tmp_path / "closed").mkdir(mode=0)
+    if os.geteuid() == 0 and name.startswith("closed"):
+        pytest.skip("nothing is closed to root")
+    with pytest.raises(Unreadable) as caught:
+        kern.verify(f"{tmp_path}/{name}")
+    assert caught.value.message.isprintable()
+    assert caught.value.help
+
+
 def test_a_file_beyond_the_bound_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:

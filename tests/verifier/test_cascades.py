@@ -116,6 +116,14 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
 }
 
 
+SPARE = {
+    "symbols": '{"max": 2}',
+    "states": '{"bytes": 64}',
+    "buffers": '{"dtype": "u8", "shape": [1], "class": "workspace"}',
+}
+"""Sections, and a declaration in each that nothing uses."""
+
+
 @pytest.mark.parametrize("case", ONE_CAUSE)
 def test_one_cause_one_diagnostic(case: str) -> None:
     edits, expected = ONE_CAUSE[case]
@@ -124,7 +132,7 @@ def test_one_cause_one_diagnostic(case: str) -> None:
     assert [(d.code, d.pointer) for d in check(manifest)] == expected
 
 
-def test_independent_faults_are_all_told_in_the_order_of_their_places() -> None:
+def test_independent_faults_are_all_told_in_the_order_of_the_rules() -> None:
     edits = {
         "/meta/version": "3",
         "/symbols/spare": '{"max": 2}',
@@ -140,5 +148,14 @@ def test_independent_faults_are_all_told_in_the_order_of_their_places() -> None:
     manifest = read(edited(edits).encode()).manifest
     assert manifest is not None
     assert [d.code for d in check(manifest)] == [
-        "K0201", "K0901", "K0302", "K0402", "K0503", "K0613", "K0508", "K0712", "K0715", "K0702",
+        "K0201", "K0302", "K0402", "K0503", "K0508", "K0613", "K0712", "K0715", "K0702", "K0901",
     ]  # fmt: skip
+
+
+def test_unused_names_come_in_the_order_of_the_manifest() -> None:
+    names = [f"spare{index * 7 % 16}" for index in range(16)]
+    edits = {f"/{section}/{name}": text for section, text in SPARE.items() for name in names}
+    manifest = read(edited(edits).encode()).manifest
+    assert manifest is not None
+    found = [diagnostic.pointer for diagnostic in check(manifest)]
+    assert found == [f"/{section}/{name}" for section in SPARE for name in names]

@@ -12,12 +12,18 @@ from kern.manifest.types import Manifest
 from kern.verifier import InvalidManifest, VerifiedManifest, check, verified
 from kern.verifier.example import BASE, edited
 from kern.verifier.ranges import Ranges
+from kern.verifier.usage import Usage
 
 
 def manifest_of(text: str) -> Manifest:
     manifest = read(text.encode()).manifest
     assert manifest is not None
     return manifest
+
+
+def ranges_of(text: str) -> Ranges:
+    manifest = manifest_of(text)
+    return Ranges.of(manifest, Usage.of(manifest))
 
 
 def test_only_verification_makes_a_verified_manifest() -> None:
@@ -68,12 +74,12 @@ def test_a_union_takes_the_least_minimum_and_the_greatest_maximum() -> None:
 
 def test_what_no_program_uses_has_the_global_ranges() -> None:
     text = edited({"/buffers/spare": '{"dtype": "u8", "shape": ["rows"], "class": "workspace"}'})
-    assert Ranges.of(manifest_of(text)).buffers["spare"]["rows"] == (1, 64)
+    assert ranges_of(text).buffers["spare"]["rows"] == (1, 64)
 
 
 def test_a_symbol_at_fault_has_no_range() -> None:
-    ranges = Ranges.of(manifest_of(edited({"/programs/step/symbols": '{"rows": {"max": 65}}'})))
+    ranges = ranges_of(edited({"/programs/step/symbols": '{"rows": {"max": 65}}'}))
     assert "rows" in ranges.programs["fill"]
     assert "rows" not in ranges.programs["step"]
     assert "rows" not in ranges.kernels["scale"]
-    assert "rows" not in Ranges.of(manifest_of(edited({"/symbols/rows/max": "0"}))).symbols
+    assert "rows" not in ranges_of(edited({"/symbols/rows/max": "0"})).symbols

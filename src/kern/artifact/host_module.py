@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kern.artifact.elf import Elf
 from kern.artifact.errors import BadModule
 from kern.artifact.types import KernelInfo
-from kern.manifest.params import Layout
+from kern.manifest.params import SCALAR_BYTES, Param, layout
 
 ALLOWED_LIBRARIES: Final = frozenset(
     {
@@ -25,7 +25,12 @@ ALLOWED_LIBRARIES: Final = frozenset(
 )
 """The libraries that a host module may ask for: the C library's own, OpenMP's, the compiler's."""
 
-TYPE_BYTES: Final = {"ptr": 8, "i32": 4, "u32": 4, "i64": 8, "f32": 4, "u8": 1}
+_TYPES: Final[Mapping[str, Param]] = {
+    "ptr": Param(direction="inout"),
+    **{scalar: Param(scalar=scalar) for scalar in SCALAR_BYTES},
+}
+"""What an ABI string calls each type of parameter."""
+
 MAX_ABI_BYTES: Final = 2**20
 MAX_DYNAMIC_ENTRIES: Final = 4096
 
@@ -63,15 +68,9 @@ def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
 def _kernel(text: str) -> KernelInfo:
     match = _ABI.fullmatch(text)
     types = tuple(match["types"].split(",")) if match and match["types"] else ()
-    if match is None or not set(types) <= TYPE_BYTES.keys():
+    if match is None or not set(types) <= _TYPES.keys():
         raise BadModule(f"its section .kern.abi holds {text[:80]!r}, which is no kernel's parameter list")
-    offsets, end = [], 0
-    for kind in types:
-        start = -(-end // TYPE_BYTES[kind]) * TYPE_BYTES[kind]
-        offsets.append(start)
-        end = start + TYPE_BYTES[kind]
-    layout = Layout(tuple(offsets), tuple(TYPE_BYTES[kind] for kind in types))
-    return KernelInfo(match["symbol"], layout, types)
+    return KernelInfo(match["symbol"], layout([_TYPES[kind] for kind in types]), types)
 
 
 def _target(elf: Elf) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
+from kern.manifest import arrays
 from kern.manifest.errors import KernError
 from kern.manifest.params import Layout
 from kern.manifest.types import Dim3
 
-ALIGNMENT = 256
+ALIGNMENT: Final = arrays.ALIGNMENT
 """Every address that a device gives out, and every buffer placed in it, is a multiple of this many bytes."""
 
 

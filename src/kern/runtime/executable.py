@@ -12,6 +12,7 @@ from typing import Self
 
 from kern.artifact.resolve import Resolution
 from kern.device.base import Device, Graph, Prepared, Stream
+from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer, Manifest
 from kern.runtime.addresses import Bases, resident, states
 from kern.runtime.arrays import Array, PendingArray, dense_bytes
@@ -20,9 +21,10 @@ from kern.runtime.graph import Call, ExecutableGraph
 from kern.runtime.lowering import Linkage
 from kern.runtime.planner import MemoryPlan
 from kern.runtime.preparing import PreparedCalls
-from kern.runtime.sizes import array_bytes, dimensions, highs
-from kern.runtime.symbols import Values, checked, symbols_of
+from kern.runtime.sizes import dimensions, highs
+from kern.runtime.symbols import Values, checked
 from kern.verifier import VerifiedManifest
+from kern.verifier.usage import symbols_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +157,9 @@ class Executable:
         ranges = self._loaded.verified.ranges.buffers[name]
         values = highs(ranges) if values is None else values
         named = checked(symbols_of(buffer.shape), ranges, values, f"buffer {name!r}")
-        size = array_bytes(buffer.dtype, buffer.shape, named)
-        pending = self._device.read(self._buffers[name], size, self._stream)
-        return PendingArray(pending, buffer.dtype, dimensions(buffer.shape, named))
+        shape = dimensions(buffer.shape, named)
+        size = array_bytes(buffer.dtype, shape)
+        return PendingArray(self._device.read(self._buffers[name], size, self._stream), buffer.dtype, shape)
 
     def clear(self, state: str) -> None:
         """Fill a state with zero bytes, as it was at load. Raises UnknownName or Closed."""

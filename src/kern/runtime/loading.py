@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.artifact.resolve import Resolution
 from kern.artifact.targets import runs_on
 from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
-from kern.device.base import ALIGNMENT, Device, DeviceError, FileRegion, Function, Module, OutOfMemory
+from kern.device.base import Device, DeviceError, Function, Module
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
-from kern.runtime.addresses import Bases
+from kern.runtime.allocation import Progress, allocate
 from kern.runtime.examination import examine
 from kern.runtime.executable import Executable, Loaded
 from kern.runtime.lowering import linkage
-from kern.runtime.planner import Arena, MemoryPlan, plan
+from kern.runtime.planner import plan
 from kern.runtime.reports import InvalidArtifact
-from kern.runtime.sizes import round_up
+from kern.verifier import VerifiedManifest
 
 AUTO: Final = "auto"
-
-Progress = Callable[[int, int], None]
-"""Told the bytes of weights bound so far, and of all."""
 
 
 class WrongTarget(DeviceError):
@@ -66,28 +62,24 @@ def load(
     """
     with ExitStack() as resources, open_folder(path) as folder:
         override = None if weights is None else Path(weights)
-        found = examine(folder, weights=override)
-        if found.verified is None or found.resolution is None:
-            raise InvalidArtifact(found.report)
-        planned = plan(found.verified, capacity=capacity, sequences=sequences, sharing=sharing)
-        target = _open_device(device, found.resolution, resources)
-        bases = _memory(target, planned, found.verified.manifest, folder, override, progress, resources)
-        functions = _functions(target, found.verified.manifest, found.resolution, resources)
+        verified, resolution = _examined(folder, override)
+        manifest = verified.manifest
+        planned = plan(verified, capacity=capacity, sequences=sequences, sharing=sharing)
+        target = _open_device(device, resolution, resources)
+        file = None if resolution.weights is None else folder.weights(override)
+        bases = allocate(target, planned, manifest, file, progress, resources)
+        linked = linkage(manifest, _functions(target, manifest, resolution, resources), target.operator)
         stream = target.stream()
         resources.callback(stream.close)
-        loaded = Loaded(
-            path=folder.path,
-            verified=found.verified,
-            resolution=found.resolution,
-            device=target,
-            stream=stream,
-            plan=planned,
-            bases=bases,
-            linkage=linkage(found.verified.manifest, functions, target.operator),
-            capacity=capacity,
-            sequences=sequences,
-        )
+        loaded = Loaded(folder.path, verified, resolution, target, stream, planned, bases, linked, capacity, sequences)
         return Executable(loaded, resources.pop_all(), check=check)
+
+
+def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:
+    found = examine(folder, weights=weights)
+    if found.verified is None or found.resolution is None:
+        raise InvalidArtifact(found.report)
+    return found.verified, found.resolution
 
 
 def _open_device(name: str, resolution: Resolution, resources: ExitStack) -> Device:
@@ -101,76 +93,6 @@ def _open_device(name: str, resolution: Resolution, resources: ExitStack) -> Dev
                 f"build the artifact for {device.target}, or choose another device",
             )
     return device
-
-
-def _memory(
-    device: Device,
-    planned: MemoryPlan,
-    manifest: Manifest,
-    folder: ArtifactFolder,
-    weights: Path | None,
-    progress: Progress | None,
-    resources: ExitStack,
-) -> Bases:
-    _check_room(device, planned)
-    states = _arena(device, planned.states, resources)
-    io = _arena(device, planned.io, resources)
-    workspace = _arena(device, Arena(planned.workspace.size, ALIGNMENT, {}), resources)
-    return Bases(_bind_weights(device, manifest, folder, weights, progress, resources), states, io, workspace)
-
-
-def _check_room(device: Device, planned: MemoryPlan) -> None:
-    free = device.free_memory()
-    weights = 0 if device.maps_files else planned.weights
-    needed = planned.allocated + weights
-    if needed > free:
-        raise OutOfMemory(
-            f"{needed:,} bytes are planned (weights {weights:,}, states {planned.states.allocation:,}, inputs and "
-            f"outputs {planned.io.allocation:,}, workspace {planned.workspace.size:,}); device {device.name} has "
-            f"{free:,} free",
-            "load with a smaller capacity or fewer sequences, or free memory",
-        )
-
-
-def _arena(device: Device, arena: Arena[Any], resources: ExitStack) -> int:
-    """The base of a new arena, zeroed."""
-    if not arena.size:
-        return 0
-    memory = device.alloc(arena.allocation)
-    resources.callback(memory.free)
-    return round_up(memory.address, arena.alignment)
-
-
-def _bind_weights(
-    device: Device,
-    manifest: Manifest,
-    folder: ArtifactFolder,
-    weights: Path | None,
-    progress: Progress | None,
-    resources: ExitStack,
-) -> dict[str, int]:
-    """Each weight's address. Names, dtypes and shapes were checked against the very file that is open."""
-    names = [name for name, buffer in manifest.buffers.items() if buffer.class_ == "weight"]
-    if not names:
-        return {}
-    file = folder.weights(weights)
-    regions = [FileRegion(file.tensors[name].offset, file.tensors[name].size) for name in names]
-    counter = _Counter(sum(region.size for region in regions), progress)
-    placed = device.place(file.fileno(), regions, counter)
-    resources.callback(placed.free)
-    return dict(zip(names, placed.addresses, strict=True))
-
-
-class _Counter:
-    """Adds up a device's progress for a caller who wants the sum and the total."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-
-    def __call__(self, size: int) -> None:
-        self._done += size
-        if self._progress is not None:
-            self._progress(self._done, self._total)
 
 
 def _functions(

@@ -21,7 +21,6 @@ from kern.manifest.types import (
 )
 from kern.runtime.addresses import ProgramAddresses
 from kern.runtime.packing import Packer, packer
-from kern.runtime.symbols import Values
 
 Value = int | float
 BindOperator = Callable[[str, Sequence[int]], Operator]
@@ -49,7 +48,7 @@ def linkage(manifest: Manifest, functions: Mapping[StepKey, Function], operator:
 
 
 def lower(
-    manifest: Manifest, program: str, values: Values, addresses: ProgramAddresses, linkage: Linkage
+    manifest: Manifest, program: str, values: Mapping[str, int], addresses: ProgramAddresses, linkage: Linkage
 ) -> tuple[Launch, ...]:
     """The launches of `program` at `values`, in order.
 
@@ -68,7 +67,7 @@ def _dispatch(
     program: str,
     index: int,
     dispatch: Dispatch,
-    values: Values,
+    values: Mapping[str, int],
     addresses: ProgramAddresses,
     linkage: Linkage,
 ) -> Iterator[Launch]:
@@ -84,7 +83,7 @@ def _dispatch(
 
 
 def _kernel_launch(
-    label: str, step: Step, arguments: Sequence[Value], values: Values, linkage: Linkage, key: StepKey
+    label: str, step: Step, arguments: Sequence[Value], values: Mapping[str, int], linkage: Linkage, key: StepKey
 ) -> KernelLaunch:
     x, y, z = step.grid
     packing = linkage.packers[key]
@@ -102,7 +101,7 @@ def _kernel_launch(
     )
 
 
-def _argument(arg: DispatchArg, values: Values, addresses: ProgramAddresses) -> Value:
+def _argument(arg: DispatchArg, values: Mapping[str, int], addresses: ProgramAddresses) -> Value:
     match arg:
         case BufferArg():
             return addresses.buffers[arg.buf] + arg.offset

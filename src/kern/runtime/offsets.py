@@ -6,8 +6,8 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kern.manifest.arrays import round_up
 from kern.runtime.lifetimes import Block, BlockKey
-from kern.runtime.sizes import round_up
 
 
 @dataclass(frozen=True, slots=True)

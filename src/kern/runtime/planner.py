@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kern.device.base import ALIGNMENT
+from kern.manifest.arrays import ALIGNMENT, round_up
 from kern.manifest.types import Manifest
 from kern.runtime.lifetimes import BlockKey, blocks
 from kern.runtime.offsets import peak, place
-from kern.runtime.sizes import ScratchKey, Sizes, round_up, sizes
+from kern.runtime.sizes import ScratchKey, Sizes, sizes
 from kern.verifier import VerifiedManifest
 
 Key = TypeVar("Key", bound=Hashable)

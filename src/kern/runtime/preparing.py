@@ -10,8 +10,9 @@ from kern.runtime.addresses import Bases, program_addresses
 from kern.runtime.errors import unknown
 from kern.runtime.lowering import Linkage, lower
 from kern.runtime.planner import MemoryPlan
-from kern.runtime.symbols import Values, checked, program_symbols
+from kern.runtime.symbols import Values, checked
 from kern.verifier import VerifiedManifest
+from kern.verifier.usage import program_symbols
 
 KEPT: Final = 64
 """Launch lists kept for reuse, the least recently used going first: symbol values may be without number."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kern.device.base import ALIGNMENT
+from kern.manifest.arrays import array_bytes, round_up
 from kern.manifest.errors import KernError
 from kern.manifest.expressions import Expr, Interval, evaluate
-from kern.manifest.params import DTYPE_BYTES, DType
-from kern.manifest.types import State
+from kern.manifest.types import Buffer, Scratch, State
 from kern.verifier import VerifiedManifest
 
 ScratchKey = tuple[str, str]
@@ -46,9 +44,9 @@ def sizes(verified: VerifiedManifest, capacity: int, sequences: int) -> Sizes:
             raise BadCapacity(f"{what} is {count}", f"give {what} of at least 1")
     manifest, ranges = verified.manifest, verified.ranges
     return Sizes(
-        {name: array_bytes(b.dtype, b.shape, highs(ranges.buffers[name])) for name, b in manifest.buffers.items()},
+        {name: _most_bytes(buffer, ranges.buffers[name]) for name, buffer in manifest.buffers.items()},
         {
-            (kernel, name): array_bytes(scratch.dtype, scratch.shape, highs(ranges.kernels[kernel]))
+            (kernel, name): _most_bytes(scratch, ranges.kernels[kernel])
             for kernel, entry in manifest.kernels.items()
             for name, scratch in entry.impl.scratch.items()
         },
@@ -61,19 +59,13 @@ def dimensions(shape: Sequence[Expr], values: Mapping[str, int]) -> tuple[int, .
     return tuple(evaluate(dimension, values) for dimension in shape)
 
 
-def array_bytes(dtype: DType, shape: Sequence[Expr], values: Mapping[str, int]) -> int:
-    """Bytes of a dense array at `values`. Raises KeyError for a symbol without a value."""
-    return DTYPE_BYTES[dtype] * math.prod(dimensions(shape, values))
-
-
-def round_up(size: int, multiple: int = ALIGNMENT) -> int:
-    """The least multiple of `multiple` that is not below `size`."""
-    return -(-size // multiple) * multiple
-
-
 def highs(ranges: Mapping[str, Interval]) -> dict[str, int]:
     """The upper bound of each symbol."""
     return {name: high for name, (_, high) in ranges.items()}
+
+
+def _most_bytes(array: Buffer | Scratch, ranges: Mapping[str, Interval]) -> int:
+    return array_bytes(array.dtype, dimensions(array.shape, highs(ranges)))
 
 
 def _state_bytes(state: State, capacity: int, sequences: int) -> int:

@@ -1,16 +1,16 @@
-"""The symbol values of a call: which a program needs, and whether those given are allowed."""
+"""The symbol values of a call: whether those given are allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar
+import operator
+from collections.abc import Mapping
+from typing import ClassVar, SupportsIndex
 
 from kern.manifest.errors import KernError
-from kern.manifest.expressions import Expr, Interval, Sym, symbols
-from kern.manifest.types import BufferArg, ExprArg, Manifest
+from kern.manifest.expressions import Interval
 
-Values = Mapping[str, int]
-"""A value for each symbol."""
+Values = Mapping[str, SupportsIndex]
+"""A value for each symbol: integers of Python, of numpy and the like."""
 
 
 class SymbolError(KernError):
@@ -38,53 +38,36 @@ class SymbolOutOfBounds(SymbolError):
     code: ClassVar[str] = "symbol-out-of-bounds"
 
 
-def program_symbols(manifest: Manifest, program: str) -> frozenset[str]:
-    """The symbols that a call of `program` must give: all that its expressions and buffers name."""
-    return symbols_of(_expressions(manifest, program))
-
-
-def symbols_of(expressions: Iterable[Expr]) -> frozenset[str]:
-    """The symbols that any of the expressions names."""
-    return frozenset(name for expr in expressions for name in symbols(expr))
-
-
 def checked(needed: frozenset[str], ranges: Mapping[str, Interval], values: Values, where: str) -> dict[str, int]:
     """The values of the `needed` symbols, every value given having been checked against `ranges`.
 
     A declared symbol that is not needed may be given: it is checked and left out. Raises SymbolMissing,
     SymbolUnknown or SymbolOutOfBounds; `where` names the call in the message.
     """
+    integers: dict[str, int] = {}
     for name, value in values.items():
         if name not in ranges:
             raise SymbolUnknown(f"{where}: no symbol {name!r}", _known(ranges))
         low, high = ranges[name]
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise SymbolOutOfBounds(f"{where}: {name} is {value!r}", f"give an integer in {low}…{high}")
-        if not low <= value <= high:
+        integers[name] = _integer(value, f"{where}: {name}", f"{low}…{high}")
+        if not low <= integers[name] <= high:
             raise SymbolOutOfBounds(f"{where}: {name} is {value}", f"give a value in {low}…{high}")
     missing = sorted(needed - values.keys())
     if missing:
         raise SymbolMissing(f"{where}: no value for {', '.join(missing)}", "give every symbol that it names")
-    return {name: values[name] for name in sorted(needed)}
+    return {name: integers[name] for name in sorted(needed)}
+
+
+def _integer(value: SupportsIndex, where: str, allowed: str) -> int:
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise SymbolOutOfBounds(
+        f"{where} is a {type(value).__name__}, {value!r}, and no integer", f"give an integer in {allowed}"
+    )
 
 
 def _known(ranges: Mapping[str, Interval]) -> str:
     return f"the symbols are {', '.join(ranges)}" if ranges else "the manifest declares no symbols"
-
-
-def _expressions(manifest: Manifest, program: str) -> Iterator[Expr]:
-    dispatches = manifest.programs[program].dispatches
-    for kernel in {dispatch.kernel: None for dispatch in dispatches}:
-        impl = manifest.kernels[kernel].impl
-        for scratch in impl.scratch.values():
-            yield from scratch.shape
-        for step in impl.steps:
-            yield from step.grid
-            yield step.shared_mem
-    for arg in (arg for dispatch in dispatches for arg in dispatch.args):
-        if isinstance(arg, BufferArg):
-            yield from manifest.buffers[arg.buf].shape
-        elif isinstance(arg, Sym):
-            yield arg
-        elif isinstance(arg, ExprArg):
-            yield arg.expr

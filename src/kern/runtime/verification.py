@@ -15,6 +15,9 @@ HOST: Final = "host"
 """The target that stands for this machine's own."""
 
 
+_GIVE: Final = "give a manifest or an artifact folder"
+
+
 class Unreadable(KernError):
     """A path that is neither a manifest nor a folder."""
 
@@ -30,7 +33,7 @@ def verify(path: str | Path, target: str | None = None) -> Report:
     Raises Unreadable or an ArtifactError for what cannot be read at all.
     """
     path = Path(path)
-    if path.is_dir():
+    if stat.S_ISDIR(_mode(path)):
         return _verify_folder(path, target)
     reading = read(_file_bytes(path))
     return locate(path, reading.source, reading.diagnostics if reading.manifest is None else check(reading.manifest))
@@ -46,12 +49,21 @@ def _verify_folder(path: Path, target: str | None) -> Report:
         return examine(folder, target=host_target() if target == HOST else target).report
 
 
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read: {error.strerror}", _GIVE) from None
+    except ValueError:  # a zero byte, or half a character
+        raise Unreadable(f"{str(path)!r} is not a path", _GIVE) from None
+
+
 def _file_bytes(path: Path) -> bytes:
     """The file's bytes, at most one more than a manifest may have."""
+    if not stat.S_ISREG(_mode(path)):
+        raise Unreadable(f"{path} is neither a file nor a folder", _GIVE)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise Unreadable(f"{path} is neither a file nor a folder", "give a manifest or an artifact folder")
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise Unreadable(f"{path} cannot be read: {error.strerror}", "give a manifest or an artifact folder") from None
+        raise Unreadable(f"{path} cannot be read: {error.strerror}", _GIVE) from None

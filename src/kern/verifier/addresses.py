@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from kern.manifest.arrays import ALIGNMENT
 from kern.manifest.diagnostics import Code
 from kern.manifest.params import Param
 from kern.manifest.types import BufferArg, State, StateArg
 from kern.verifier.example import edit
 from kern.verifier.found import Found
 from kern.verifier.hints import number
-from kern.verifier.scope import BASE_ALIGNMENT, Scope
+from kern.verifier.scope import Scope
 
 _SCALE = "/programs/fill/dispatches/1"
 _RECORD = "/programs/fill/dispatches/2"
@@ -60,15 +61,15 @@ def buffer(scope: Scope, arg: BufferArg, param: Param, alignment: int) -> Found 
     # An offset is a constant while an array shrinks with its symbols: what is reserved bounds it.
     if offset < 0 or (size is not None and offset >= size):
         return _outside(OUTSIDE_BUFFER, arg.buf, offset, size)
-    if offset % alignment or alignment > BASE_ALIGNMENT:
-        return _misaligned(arg.buf, offset, alignment, BASE_ALIGNMENT)
+    if offset % alignment or alignment > ALIGNMENT:
+        return _misaligned(arg.buf, offset, alignment, ALIGNMENT)
     return None
 
 
 def state(scope: Scope, arg: StateArg, param: Param, alignment: int) -> Found | None:
     """What is wrong with a declared state for a parameter that is a pointer."""
     declared, offset = scope.manifest.states[arg.state], arg.offset
-    size, base = _granule_bytes(declared), max(BASE_ALIGNMENT, declared.align)
+    size, base = _granule_bytes(declared), max(ALIGNMENT, declared.align)
     if param.dtype is not None:
         message = f"the state `{arg.state}` for `{param}`"
         return Found(STATE_TO_BUFFER, (), message, "give a buffer, or declare the parameter `ptr`")

@@ -9,14 +9,13 @@ from kern.manifest.diagnostics import Diagnostic
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.verifier import arrays, dataflow, dispatches, interfaces, states, steps, symbols, unused
-from kern.verifier.order import in_order
 from kern.verifier.ranges import Ranges
 from kern.verifier.scope import Scope
 from kern.verifier.unresolved import NOTHING_UNRESOLVED, Unresolved
 
 
 class InvalidManifest(KernError):
-    """A manifest breaks rules; `diagnostics` says which, in the order of their places."""
+    """A manifest breaks rules; `diagnostics` says which, in the order of the rules."""
 
     code: ClassVar[str] = "invalid-manifest"
     exit_code: ClassVar[int] = 1
@@ -45,7 +44,7 @@ class VerifiedManifest:
 
 
 def check(manifest: Manifest) -> tuple[Diagnostic, ...]:
-    """Every fault of `manifest` by rules 2 to 9, in the order of their places; none where it is valid."""
+    """Every fault of `manifest` by rules 2 to 9, in their order; none where it is valid."""
     return _faults(Scope.of(manifest))
 
 
@@ -74,4 +73,4 @@ def _faults(scope: Scope) -> tuple[Diagnostic, ...]:
         *dataflow.check(scope, unresolved),
         *unused.check(scope, unresolved),
     ]
-    return in_order(scope.manifest, found)
+    return tuple(dict.fromkeys(found))

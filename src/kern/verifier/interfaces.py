@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kern.manifest.arrays import ALIGNMENT
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.params import Param
 from kern.manifest.types import Arg, Kernel, Literals, ScratchArg, Step
@@ -11,7 +12,7 @@ from kern.verifier.example import edit
 from kern.verifier.externs import launch_params
 from kern.verifier.hints import number
 from kern.verifier.scalars import literal_fits, range_of
-from kern.verifier.scope import BASE_ALIGNMENT, Scope
+from kern.verifier.scope import Scope
 from kern.verifier.wiring import out_of_range, wired
 
 _SCALE = "/kernels/scale/impl/steps/0"
@@ -180,8 +181,8 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
         within = f"the {number(size)} bytes of " if size is not None else ""
         message = f"offset {arg.offset} is outside {within}`{arg.scratch}`"
         yield SCRATCH_OUT_OF_BOUNDS.at(path, message, "make the offset smaller, or the scratch larger")
-    elif param.alignment > BASE_ALIGNMENT or arg.offset % param.alignment:
-        message = f"`{param}` needs a multiple of {param.alignment} bytes; this is a multiple of {BASE_ALIGNMENT}"
+    elif param.alignment > ALIGNMENT or arg.offset % param.alignment:
+        message = f"`{param}` needs a multiple of {param.alignment} bytes; this is a multiple of {ALIGNMENT}"
         message += f" plus {arg.offset}" if arg.offset else ""
         yield SCRATCH_MISALIGNED.at(path, message, f"move it to a multiple of {param.alignment}")
 

@@ -28,9 +28,8 @@ class Ranges:
     buffers: Mapping[str, SymbolRanges]
 
     @classmethod
-    def of(cls, manifest: Manifest, usage: Usage | None = None) -> Ranges:
-        """The ranges of `manifest`; `usage` saves a walk where it is at hand."""
-        usage = usage or Usage.of(manifest)
+    def of(cls, manifest: Manifest, usage: Usage) -> Ranges:
+        """The ranges of `manifest`, which is used as `usage` says."""
         whole = {name: (symbol.min, symbol.max) for name, symbol in manifest.symbols.items() if _sound(symbol)}
         programs = {name: program_ranges(program, whole) for name, program in manifest.programs.items()}
         unions: dict[tuple[str, ...], SymbolRanges] = {(): whole}

@@ -12,7 +12,7 @@ from kern.verifier.expressions import interval
 from kern.verifier.found import Found
 from kern.verifier.hints import number
 from kern.verifier.scalars import literal_fits
-from kern.verifier.scope import Scope, array_bytes
+from kern.verifier.scope import Scope, most_bytes
 from kern.verifier.wiring import ExternCall, Interface
 
 _PRODUCT = "/programs/fill/dispatches/0"
@@ -87,7 +87,7 @@ def _behind(scope: Scope, program: str, dispatch: Dispatch, step: Step, index: i
     arg = step.args[index]
     given = dispatch.args[arg.arg] if isinstance(arg, Arg) else arg
     if isinstance(given, BufferArg):
-        size = array_bytes(scope.manifest.buffers[given.buf], scope.ranges.programs[program])
+        size = most_bytes(scope.manifest.buffers[given.buf], scope.ranges.programs[program])
     elif isinstance(given, ScratchArg):
         size = scope.scratch_bytes[dispatch.kernel][given.scratch]
     else:

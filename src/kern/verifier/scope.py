@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kern.manifest.params import DTYPE_BYTES
+from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer, Manifest, Scratch
 from kern.verifier.expressions import interval
 from kern.verifier.hints import Names
 from kern.verifier.ranges import Ranges, SymbolRanges
 from kern.verifier.usage import Usage
 from kern.verifier.wiring import Interface
-
-BASE_ALIGNMENT = 256
-"""Every buffer, scratch and state starts at a multiple of this many bytes at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +40,9 @@ class Scope:
             manifest,
             usage,
             ranges,
-            {name: array_bytes(b, ranges.buffers[name]) for name, b in manifest.buffers.items()},
+            {name: most_bytes(b, ranges.buffers[name]) for name, b in manifest.buffers.items()},
             {
-                name: {key: array_bytes(s, ranges.kernels[name]) for key, s in kernel.impl.scratch.items()}
+                name: {key: most_bytes(s, ranges.kernels[name]) for key, s in kernel.impl.scratch.items()}
                 for name, kernel in manifest.kernels.items()
             },
             {name: Interface.of(kernel) for name, kernel in manifest.kernels.items()},
@@ -60,10 +56,10 @@ class Scope:
         )
 
 
-def array_bytes(array: Buffer | Scratch, ranges: SymbolRanges) -> int | None:
+def most_bytes(array: Buffer | Scratch, ranges: SymbolRanges) -> int | None:
     """Bytes of a dense array at the upper bounds, None where its shape has a fault."""
     if isinstance(array, Buffer) and array.class_ == "weight":
         ranges = {}  # a symbol here is a fault, and no size follows from it
     bounds = [interval(dimension, ranges) for dimension in array.shape]
     highs = [bound[1] for bound in bounds if bound is not None and bound[0] > 0]
-    return math.prod(highs) * DTYPE_BYTES[array.dtype] if len(highs) == len(array.shape) > 0 else None
+    return array_bytes(array.dtype, highs) if len(highs) == len(array.shape) > 0 else None

@@ -128,10 +128,12 @@ def _params(kernel: Kernel, path: Path) -> Iterator[Diagnostic]:
 
 def _declarations(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
     manifest, usage = scope.manifest, scope.usage
-    for name in manifest.symbols.keys() - usage.symbols if not unresolved.symbols else ():
-        yield _unused(SYMBOL_UNUSED, "symbol", name)
-    for name in manifest.states.keys() - usage.states if not unresolved.states else ():
-        yield _unused(STATE_UNUSED, "state", name)
+    for name in manifest.symbols:
+        if name not in usage.symbols and not unresolved.symbols:
+            yield _unused(SYMBOL_UNUSED, "symbol", name)
+    for name in manifest.states:
+        if name not in usage.states and not unresolved.states:
+            yield _unused(STATE_UNUSED, "state", name)
     for name, buffer in manifest.buffers.items():
         # Outputs and carries that nothing writes are told by rule 8.
         told = buffer.class_ in ("output", "carry")

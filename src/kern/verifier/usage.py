@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kern.manifest.expressions import Expr, Sym, symbols
@@ -28,19 +28,39 @@ class Usage:
         buffers: dict[str, dict[str, None]] = {}
         states: set[str] = set()
         used: set[str] = set()
-        for name, program in manifest.programs.items():
-            for kernel in {dispatch.kernel for dispatch in program.dispatches}:
-                kernels.setdefault(kernel, {})[name] = None
-            for buffer in _arguments(program, states, used):
-                buffers.setdefault(buffer, {})[name] = None
-        for expr in _expressions(manifest):
-            used.update(symbols(expr))
+        for program, body in manifest.programs.items():
+            for name in {dispatch.kernel for dispatch in body.dispatches}:
+                kernels.setdefault(name, {})[program] = None
+            for name in _arguments(body, states, used):
+                buffers.setdefault(name, {})[program] = None
+        for buffer in manifest.buffers.values():
+            used |= symbols_of(buffer.shape)
+        for kernel in manifest.kernels.values():
+            used |= symbols_of(_geometry(kernel))
         return cls(
             {name: tuple(programs) for name, programs in kernels.items()},
             {name: tuple(programs) for name, programs in buffers.items()},
             frozenset(states),
             frozenset(used),
         )
+
+
+def program_symbols(manifest: Manifest, program: str) -> frozenset[str]:
+    """The symbols that a call of `program` must give: all that its expressions and buffers name.
+
+    Raises KeyError for a kernel or buffer that is not declared.
+    """
+    body, used = manifest.programs[program], set[str]()
+    for buffer in _arguments(body, set(), used):
+        used |= symbols_of(manifest.buffers[buffer].shape)
+    for kernel in {dispatch.kernel for dispatch in body.dispatches}:
+        used |= symbols_of(_geometry(manifest.kernels[kernel]))
+    return frozenset(used)
+
+
+def symbols_of(expressions: Iterable[Expr]) -> frozenset[str]:
+    """The symbols that any of the expressions names."""
+    return frozenset(name for expr in expressions for name in symbols(expr))
 
 
 def _arguments(program: Program, states: set[str], used: set[str]) -> set[str]:
@@ -58,13 +78,6 @@ def _arguments(program: Program, states: set[str], used: set[str]) -> set[str]:
             elif type(arg) is ExprArg:
                 used.update(symbols(arg.expr))
     return buffers
-
-
-def _expressions(manifest: Manifest) -> Iterator[Expr]:
-    for buffer in manifest.buffers.values():
-        yield from buffer.shape
-    for kernel in manifest.kernels.values():
-        yield from _geometry(kernel)
 
 
 def _geometry(kernel: Kernel) -> Iterator[Expr]:

@@ -34,8 +34,8 @@ def bound_spinning() -> None:
     """Let OpenMP's idle threads sleep soon, unless the environment says how long they are to spin.
 
     By default libgomp's threads spin for milliseconds at every barrier. Where another process runs on one of the
-    cores, a kernel's threads then wait out whole time slices for each other: decoding became twenty times slower.
-    This many turns last longer than the gap between two kernels. It is read when libgomp is loaded.
+    cores, a kernel's threads then wait out whole time slices for each other: a program of small kernels ran twenty
+    times slower. This many turns last longer than the gap between two kernels. It is read when libgomp is loaded.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
