@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,26 @@ def test_an_interrupt_ends_cleanly_with_130(tiny: Path) -> None:
     assert running.returncode == 130
     assert "Traceback" not in err
     assert "interrupted" in err
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.25, 0.4, 0.6])
+def test_an_interrupt_while_starting_leaves_no_traceback(tiny: Path, seconds: float) -> None:
+    command = process("run", tiny, *IDS, "--max-tokens", 100000, "--capacity", 100000, "--ignore-stop")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        time.sleep(seconds)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode in (130, -signal.SIGINT)  # the latter before the interpreter has come to kern
+    assert "kern/" not in err
+
+
+def test_a_full_device_is_one_line(tiny: Path) -> None:
+    for command in (["verify", tiny], ["inspect", tiny], ["schema"], ["run", tiny, *IDS, "--max-tokens", 2]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(process(*command), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "cannot be written" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tiny: Path) -> None:

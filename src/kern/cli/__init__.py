@@ -5,8 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import NoReturn
 
+from kern.cli.interrupts import interruptible
 from kern.manifest.errors import KernError
+
+_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -15,16 +19,42 @@ def main() -> None:
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with interruptible():
+            _run()
+    except KernError as error:
+        _tell(error.message, error.help)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        _no_output(error)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def _run() -> None:
     from kern.cli.app import app
-    from kern.cli.terminal import printable
 
     try:
         app(prog_name="kern")
-    except KernError as error:
-        sys.stdout.flush()
-        print(f"kern: {printable(error.message)}", file=sys.stderr)
-        if error.help:
-            print(f"help: {printable(error.help)}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+def _tell(message: str, help: str) -> None:
+    from kern.cli.terminal import printable
+
+    print(f"kern: {printable(message)}", file=sys.stderr)
+    if help:
+        print(f"help: {printable(help)}", file=sys.stderr)
+
+
+def _no_output(error: OSError) -> NoReturn:
+    """What commands read and write is checked where they do it; what is left is their output."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    _tell(f"the output cannot be written: {error.strerror or error}", "")
+    sys.exit(1)

@@ -1,0 +1,32 @@
+"""Ctrl-C as KeyboardInterrupt, but never inside an import: there it comes out as any error at all."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_RETRY_S = 0.02
+_IMPORT_FRAMES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within the body, an interrupt during an import is raised once the import is done."""
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGALRM)}
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename in _IMPORT_FRAMES:
+            signal.setitimer(signal.ITIMER_REAL, _RETRY_S)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
