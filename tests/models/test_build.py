@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from kern.manifest.errors import KernError
-from kern.models.build import BuildError, OutputError, build
+from kern.models.build import BuildError, build
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import UnsupportedModel, preset
 from kern.models.random_checkpoint import RandomCheckpoint
+from kern.models.replacing import OutputError
 from kern.runtime.verification import verify
 from support.hf_folder import save_model
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
-from kern.text.contract import ContractError
-from kern.text.generator import Superseded
-from kern.text.sequence import PromptError
+from kern.text import Generator, Tokenizer, score
+from kern.text.contract import ContractError, TextSettings
+from kern.text.sequence import PromptError, Superseded
 from kern.text.tokenizer import NoTokenizer
 from support.greedy import assert_greedy, assert_same
 from support.tiny import prompt, tiny_reference
@@ -127,15 +126,34 @@ def test_an_executable_generates_again_and_again(tiny: Path) -> None:
     assert first.output_ids == again.output_ids
 
 
-def test_a_generation_that_lost_its_state_says_so(tiny: Path) -> None:
+@pytest.mark.parametrize("host_fed", [False, True])
+@pytest.mark.parametrize("intruder", ["another generation", "another generator", "a score", "a prefill"])
+def test_a_generation_that_lost_its_state_says_so(tiny: Path, host_fed: bool, intruder: str) -> None:
+    tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=256) as executable:
-        generator = Generator(executable, Tokenizer.load(tiny))
+        generator = Generator(executable, tokenizer, host_fed=host_fed)
         first = generator.generate(PROMPT)
         next(first)
-        next(generator.generate(PROMPT))
+        if intruder == "another generation":
+            next(generator.generate(PROMPT))
+        elif intruder == "another generator":
+            next(Generator(executable, tokenizer).generate(prompt(9, seed=2)))
+        elif intruder == "a score":
+            score(executable, tokenizer, prompt(9, seed=2))
+        else:
+            generator.prefill(prompt(9, seed=2))
 
         with pytest.raises(Superseded):
             next(first)
+
+
+def test_executables_do_not_take_each_others_state(tiny: Path) -> None:
+    tokenizer = Tokenizer.load(tiny)
+    with load(tiny, capacity=256) as one, load(tiny, capacity=256) as other:
+        first = Generator(one, tokenizer).generate(PROMPT, max_tokens=6)
+        second = Generator(other, tokenizer).generate(PROMPT, max_tokens=6)
+
+        assert all(a.id == b.id for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +191,37 @@ def test_a_chunk_of_no_tokens_is_refused(tiny: Path, options: dict[str, Any]) ->
 
 def test_the_capacity_is_no_more_than_the_model_has_positions(tiny: Path) -> None:
     with load(tiny, capacity=5000) as executable:
-        assert Generator(executable, Tokenizer.load(tiny)).capacity == 4096
+        generator = Generator(executable, Tokenizer.load(tiny))
+
+        assert generator.capacity == 4096
+        with pytest.raises(PromptError, match="the model has no more positions"):
+            generator.generate([1] * 4097)
+        with pytest.raises(PromptError, match="the model has no more positions"):
+            score(executable, generator.tokenizer, [1] * 4098)
+    with load(tiny, capacity=32) as executable, pytest.raises(PromptError, match="load with a larger capacity"):
+        Generator(executable, Tokenizer.load(tiny)).generate([1] * 33)
+
+
+@pytest.mark.parametrize(
+    ("edit", "lacks"),
+    [
+        ({"vocabulary": 513}, "weight embedding: 513 rows"),
+        ({"vocabulary": 10**9}, "weight embedding: 1000000000 rows"),
+        ({"embedding": "table"}, "weight table: 512 rows"),
+        ({"embedding": "token_ids"}, "weight token_ids: 512 rows"),
+        ({"positions": 4097}, "pages up to 257 for 4097 positions"),
+    ],
+)
+def test_settings_do_not_promise_what_the_manifest_lacks(tiny: Path, edit: dict[str, Any], lacks: str) -> None:
+    usual = Tokenizer.load(tiny).settings
+    tokenizer = Tokenizer(
+        TextSettings.model_validate_json(json.dumps(json.loads(usual.model_dump_json()) | edit)), None
+    )
+    with load(tiny, capacity=32) as executable:
+        with pytest.raises(ContractError, match=lacks):
+            Generator(executable, tokenizer)
+        with pytest.raises(ContractError, match=lacks):
+            score(executable, tokenizer, [1, 2])
 
 
 def test_everything_that_the_contract_misses_is_listed(tiny: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer, chat_prompt, score
+from kern.text.chat import Message, render
 from support.reference import SMOLLM2_CONFIG, Reference, gguf_tensors
 
 PROMPT = "The capital of France is"
@@ -100,16 +101,16 @@ def test_the_score_is_the_references_and_a_wrong_rotation_is_not(smollm2: Path, 
 
 def test_chat_uses_the_models_own_template(smollm2: Path) -> None:
     tokenizer = Tokenizer.load(smollm2)
-    text = chat_prompt(tokenizer, [{"role": "user", "content": "What is gravity?"}])
+    messages: list[Message] = [{"role": "user", "content": "What is gravity?"}]
 
-    assert text == (
+    assert render(tokenizer, messages) == (
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
         "<|im_start|>user\nWhat is gravity?<|im_end|>\n<|im_start|>assistant\n"
     )
-    ids = tokenizer.encode(text)
+    ids = chat_prompt(tokenizer, messages)
     assert (ids[0], ids.count(1), ids.count(2)) == (1, 3, 2)
     with load(smollm2) as executable:
-        generation = Generator(executable, tokenizer).generate(text, max_tokens=40)
+        generation = Generator(executable, tokenizer).generate(ids, max_tokens=40)
         list(generation)
 
     assert "gravity" in generation.text.lower()

@@ -9,36 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, pre_tokenizers
 
 from kern.artifact.errors import ArtifactError
 from kern.text import Tokenizer
-from kern.text.contract import ContractError, DecodeBytes, TextSettings
-from kern.text.tokenizer import TextStream
-
-
-def settings(*, bos: int | None = None, sha256: str | None = None) -> TextSettings:
-    return TextSettings(
-        vocabulary=259,
-        stop_ids=(256,),
-        bos=bos,
-        chat_template=None,
-        tokenizer_sha256=sha256,
-        decode_bytes=DecodeBytes(fixed=1, per_context_token=1),
-    )
-
-
-def bytes_tokenizer(bos: int | None = None) -> Tokenizer:
-    """One token a byte, so that every character beyond ASCII is spread over several; one merge, two specials."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {letter: place for place, letter in enumerate([*alphabet, "<end>", "ab", "<begin>"])}
-    library = Library(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
-    library.add_special_tokens(["<end>", "<begin>"])
-    return Tokenizer(settings(bos=bos), library.to_str())
-
+from kern.text.contract import ContractError
+from kern.text.tokenizer import NotText, TextStream
+from support.tokenizers import bytes_tokenizer
 
 TOKENIZER = bytes_tokenizer()
 
@@ -111,6 +87,14 @@ def test_a_tokenizer_of_another_folder_is_refused(folder: Path) -> None:
         ({"stop_ids": "2"}, "stop_ids"),
         ({"more": 1}, "more"),
         ({"decode_bytes": {"fixed": 1}}, "decode_bytes.per_context_token"),
+        ({"decode_bytes": {"fixed": -1, "per_context_token": 1}}, "decode_bytes.fixed"),
+        ({"vocabulary": 0}, "vocabulary"),
+        ({"positions": 0}, "positions"),
+        ({"embedding": ""}, "embedding"),
+        ({"stop_ids": [-1]}, "stop_ids.0"),
+        ({"stop_ids": [2, 49152]}, "stop_ids has 49152, ids are below 49152"),
+        ({"bos": 49152}, "bos has 49152"),
+        ({"bos": -1}, "bos"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(folder: Path, edit: dict[str, object], says: str) -> None:
@@ -127,3 +111,11 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 
     with pytest.raises(ArtifactError, match=name):
         Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "caf\udce9"])
+def test_half_a_character_is_no_text(text: str) -> None:
+    with pytest.raises(NotText, match=f"at place {len(text) - 1}") as caught:
+        TOKENIZER.encode(text)
+
+    assert caught.value.exit_code == 2

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
@@ -26,12 +22,12 @@ from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.kernels.compile_host import compile_host_modules
 from kern.models.kernels.library import host_kernels
 from kern.models.random_checkpoint import RandomCheckpoint
-from kern.models.text_files import write_text_files
+from kern.models.replacing import MANIFEST, check_output, replacing
+from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
 from kern.models.weights import WEIGHTS_FILE, write_weights
 
 KNOWN_MODELS: Final = ("smollm2",)
-_MANIFEST: Final = "manifest.json"
 _KERNELS: Final = "kernels"
 
 Progress = Callable[[str, int, int], None]
@@ -42,13 +38,6 @@ class BuildError(KernError):
     """A build that is asked for wrongly."""
 
     code: ClassVar[str] = "build"
-    exit_code: ClassVar[int] = 2
-
-
-class OutputError(KernError):
-    """The output folder cannot be written."""
-
-    code: ClassVar[str] = "output"
     exit_code: ClassVar[int] = 2
 
 
@@ -67,7 +56,7 @@ def build(
     *,
     checkpoint: str | Path | None = None,
     random: bool = False,
-    seed: int = 0,
+    seed: int | None = None,
     config: str | None = None,
     target: str = "auto",
     force: bool = False,
@@ -78,8 +67,8 @@ def build(
     """Write the artifact folder `output` for `name`: a family (`llama`, `qwen3`) or a known model (`smollm2`).
 
     A family takes its parameters from `checkpoint` (a Hugging Face folder or a GGUF file), or from a generator
-    seeded with `seed` for `random`, at the sizes of the preset `config`. `target` is `host` or `auto`. With
-    `force` an artifact folder that is there is replaced; until the new one is whole it stays as it is.
+    seeded with `seed` (None is 0) for `random`, at the sizes of the preset `config`. `target` is `host` or `auto`.
+    With `force` an artifact folder that is there is replaced; until the new one is whole it stays as it is.
     `weights=False` leaves the weights file out.
 
     Raises BuildError, OutputError, UnsupportedModel, CheckpointError, FetchError, CompilerMissing.
@@ -87,20 +76,18 @@ def build(
     tell: Progress = progress or (lambda stage, done, total: None)
     output = Path(output)
     _check_target(target)
-    _check_output(output, force)
+    check_output(output, force)
     source = _checkpoint(name, checkpoint, random, seed, config, tell)
+    sizes, settings = source.config, text_settings(source.config, source.text)
     modules = compile_host_modules(host_target())
     hashes = {file: hashlib.sha256(image).hexdigest() for file, image in modules.items()}
-    sizes = source.config
     kernels = host_kernels(hashes, q_heads=sizes.heads, kv_heads=sizes.kv_heads)
     manifest = build_manifest(sizes, kernels, model=_label(name, config), limits=limits)
-    with _replacing(output, force) as folder:
-        (folder / _MANIFEST).write_text(write(manifest), encoding="utf-8")
+    with replacing(output, force) as folder:
+        (folder / MANIFEST).write_text(write(manifest), encoding="utf-8")
         _write_modules(folder / _KERNELS, manifest, modules)
-        write_text_files(folder, sizes, source.text)
-        if weights:
-            write_weights(folder / WEIGHTS_FILE, source, lambda done, total: tell("weights", done, total))
-    size = (output / WEIGHTS_FILE).stat().st_size if weights else 0
+        write_text_files(folder, settings, source.text.tokenizer_json)
+        size = _write_weights(folder / WEIGHTS_FILE, source, tell) if weights else 0
     return Built(output, manifest, size)
 
 
@@ -116,14 +103,15 @@ def _check_target(target: str) -> None:
 
 
 def _checkpoint(
-    name: str, path: str | Path | None, random: bool, seed: int, config: str | None, tell: Progress
+    name: str, path: str | Path | None, random: bool, seed: int | None, config: str | None, tell: Progress
 ) -> Checkpoint:
+    if seed is not None and (not random or seed < 0):
+        reason = "is below 0" if seed < 0 else "is for random weights alone"
+        raise BuildError(f"the seed {seed} {reason}", "leave --seed out, or give 0 or more with --random")
     if name in KNOWN_MODELS:
         if random or config is not None:
             raise BuildError(f"{name} comes with its own weights", f"leave the rest out: kern build {name} -o DIR")
-        return GgufCheckpoint(
-            Path(path) if path is not None else fetch(SMOLLM2, lambda done, total: tell("fetch", done, total))
-        )
+        return _expect("llama", _open(Path(path)) if path is not None else _fetched(tell))
     if name not in FAMILIES:
         known = ", ".join((*FAMILIES, *KNOWN_MODELS))
         raise BuildError(f"nothing is known of a model called {name!r}", f"known: {known}")
@@ -133,14 +121,18 @@ def _checkpoint(
     if path is None:
         if config is None:
             raise BuildError("random weights need a config", "give --config with a known shape, such as tiny")
-        return RandomCheckpoint(preset(family, config), seed)
+        return RandomCheckpoint(preset(family, config), seed or 0)
     if config is not None:
         raise BuildError("a checkpoint has a config of its own", "leave --config out")
     return _expect(family, _open(Path(path)))
 
 
+def _fetched(tell: Progress) -> Checkpoint:
+    return GgufCheckpoint(fetch(SMOLLM2, lambda done, total: tell("fetch", done, total)))
+
+
 def _open(path: Path) -> Checkpoint:
-    if path.is_dir():
+    if os.path.isdir(path):
         return HuggingFaceCheckpoint(path)
     if path.suffix == ".gguf":
         return GgufCheckpoint(path)
@@ -163,47 +155,6 @@ def _write_modules(folder: Path, manifest: Manifest, modules: Mapping[str, bytes
         (folder / name).write_bytes(modules[name])
 
 
-def _check_output(output: Path, force: bool) -> None:
-    """Refuse what must not be replaced: anything without force, and with it what is no artifact folder."""
-    if not os.path.lexists(output):
-        return
-    if not force:
-        raise OutputError(f"{output} exists", "give --force to replace it, or another folder")
-    is_artifact = output.is_dir() and not output.is_symlink() and (output / _MANIFEST).is_file()
-    if not is_artifact and not (output.is_dir() and not any(output.iterdir())):
-        raise OutputError(f"{output} is no artifact folder, so it is not replaced", "give another folder")
-
-
-@contextmanager
-def _replacing(output: Path, force: bool) -> Iterator[Path]:
-    """A new folder beside `output` that takes its place if the body succeeds, and goes if it fails."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as work:
-            folder = Path(work) / "new"
-            folder.mkdir()
-            yield folder
-            _check_output(output, force)
-            _swap(folder, output, Path(work) / "old")
-    except OSError as error:
-        raise OutputError(f"cannot write {output}: {error.strerror or error}", _remedy(error, output)) from error
-
-
-def _swap(new: Path, output: Path, old: Path) -> None:
-    """Put `new` in the place of `output`; what stood there goes to `old`, or back if that fails."""
-    if not output.exists():
-        os.rename(new, output)
-        return
-    os.rename(output, old)
-    try:
-        os.rename(new, output)
-    except OSError:
-        os.rename(old, output)
-        raise
-
-
-def _remedy(error: OSError, output: Path) -> str:
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "give another folder"
-    standing = next(parent for parent in output.absolute().parents if parent.exists())
-    return f"free some disk space: {shutil.disk_usage(standing).free:,} bytes are free"
+def _write_weights(path: Path, source: Checkpoint, tell: Progress) -> int:
+    write_weights(path, source, lambda done, total: tell("weights", done, total))
+    return path.stat().st_size

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from kern.models.checkpoint import TextSource
+from pydantic import ValidationError
+
+from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import TransformerConfig
-from kern.models.weights import ROPE_TABLE, weights_of
-from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings
+from kern.models.weights import EMBEDDING, ROPE_TABLE, weights_of
+from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
 
 _BF16 = 2
 _F32 = 4
@@ -21,30 +23,34 @@ def decode_bytes(config: TransformerConfig) -> DecodeBytes:
     """
     weights = weights_of(config)
     looked_up = config.head_dim * _F32
-    matrices = sum(weight.size for name, weight in weights.items() if name not in ("embedding", ROPE_TABLE))
+    matrices = sum(weight.size for name, weight in weights.items() if name not in (EMBEDDING, ROPE_TABLE))
     if config.tied_embeddings:
-        matrices += weights["embedding"].size
+        matrices += weights[EMBEDDING].size
     else:
         looked_up += config.hidden * _BF16
     return DecodeBytes(fixed=matrices + looked_up, per_context_token=config.layers * 2 * config.kv_size * _BF16)
 
 
 def text_settings(config: TransformerConfig, text: TextSource) -> TextSettings:
-    """The contents of text.json."""
+    """The contents of text.json. Raises CheckpointError for ids that the model does not have."""
     tokenizer = text.tokenizer_json
-    return TextSettings(
-        vocabulary=config.vocabulary,
-        stop_ids=text.stop_ids,
-        bos=text.bos,
-        chat_template=text.chat_template,
-        tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest() if tokenizer is not None else None,
-        decode_bytes=decode_bytes(config),
-    )
+    try:
+        return TextSettings(
+            vocabulary=config.vocabulary,
+            positions=config.max_positions,
+            embedding=EMBEDDING,
+            stop_ids=text.stop_ids,
+            bos=text.bos,
+            chat_template=text.chat_template,
+            tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest() if tokenizer is not None else None,
+            decode_bytes=decode_bytes(config),
+        )
+    except ValidationError as error:
+        raise CheckpointError(f"the checkpoint's {fault(error)}", "correct its stop ids and its tokenizer") from error
 
 
-def write_text_files(folder: Path, config: TransformerConfig, text: TextSource) -> None:
+def write_text_files(folder: Path, settings: TextSettings, tokenizer_json: bytes | None) -> None:
     """Write text.json, and tokenizer.json where there is one. Raises OSError."""
-    settings = text_settings(config, text)
     (folder / TEXT_FILE).write_text(settings.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    if text.tokenizer_json is not None:
-        (folder / TOKENIZER_FILE).write_bytes(text.tokenizer_json)
+    if tokenizer_json is not None:
+        (folder / TOKENIZER_FILE).write_bytes(tokenizer_json)

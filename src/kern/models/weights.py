@@ -19,6 +19,7 @@ from kern.models.parameters import parameter_shapes
 from kern.text.contract import PAGE
 
 WEIGHTS_FILE: Final = "weights.safetensors"
+EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
 _ALIGNMENT: Final = 256
 _BLOCK: Final = 1 << 22
@@ -48,7 +49,7 @@ def weights_of(config: TransformerConfig) -> dict[str, Weight]:
         rows, *rest = zip(*(shapes[source] for source in sources), strict=True)
         return Weight(name, "bf16", (sum(rows), *(extent[0] for extent in rest)), sources)
 
-    weights = [stacked("embedding", "model.embed_tokens.weight")]
+    weights = [stacked(EMBEDDING, "model.embed_tokens.weight")]
     weights.append(Weight(ROPE_TABLE, "f32", (_rope_rows(config), config.head_dim)))
     for layer in range(config.layers):
         ours, theirs = f"layers.{layer}.", f"model.layers.{layer}."

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from kern.text.generator import Generator
+from kern.text.sequence import PromptError
 
 PROMPT: Final = 16
 WARM_UP: Final = 16
@@ -57,14 +58,21 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
     """Time `steps` decode steps after a prompt of 16 random ids, and prompts of each of `lengths` tokens.
 
     The read rate is the better of two measurements, before and after decoding, so that a busy moment does not
-    flatter the share. Lengths beyond the capacity are left out. Raises PromptError where the capacity is too small.
+    flatter the share. Steps and lengths beyond the capacity are left out. Raises PromptError where the capacity
+    is too small for any step.
     """
     device = generator.executable.device
+    steps = min(steps, generator.capacity + 1 - PROMPT - WARM_UP)
+    if steps < 1:
+        raise PromptError(
+            f"the capacity is {generator.capacity}, timing one step takes {PROMPT + WARM_UP}",
+            "load with a larger capacity",
+        )
     before = device.read_bandwidth()
     decode = _decode(generator, steps)
     bandwidth = max(before, device.read_bandwidth())
     counted = generator.tokenizer.settings.decode_bytes
-    context = PROMPT + WARM_UP + steps / 2
+    context = PROMPT + WARM_UP + decode.steps / 2
     prefill = tuple(_prefill(generator, n) for n in lengths if n <= generator.capacity)
     return Benchmark(
         device=device.description,

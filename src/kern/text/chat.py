@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn, TypedDict
+from datetime import datetime
+from typing import Any, ClassVar, Final, NoReturn, TypedDict
 
 from kern.manifest.errors import KernError
 from kern.text.tokenizer import Tokenizer
@@ -23,33 +25,66 @@ class Message(TypedDict):
     content: str
 
 
-def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> str:
-    """The prompt after which the assistant speaks. Raises ChatError.
+_FAULTS: Final = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What an expression of a template may raise beside Jinja's own errors."""
+
+
+def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+    """The ids after which the assistant speaks; the template itself puts the model's beginning there.
+
+    Raises ChatError, NoTokenizer and NotText.
+    """
+    return tokenizer.encode_exactly(render(tokenizer, messages))
+
+
+def render(tokenizer: Tokenizer, messages: Sequence[Message]) -> str:
+    """The text of a chat, up to where the assistant speaks. Raises ChatError.
 
     Templates are written for the environment of transformers (`chat_template_utils.py`): Jinja with block
-    trimming and `raise_exception`. They come with a model, so they run in Jinja's sandbox.
+    trimming, `raise_exception`, `strftime_now`, and a `tojson` that escapes nothing for HTML. They come with a
+    model, so they run in Jinja's sandbox.
     """
     from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     settings = tokenizer.settings
     if settings.chat_template is None:
         raise ChatError("this folder has no chat template", "give the prompt as it is, without --chat")
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.globals["raise_exception"] = _refuse
     stop = settings.stop_ids[0] if settings.stop_ids else None
     names: dict[str, Any] = {
         "messages": list(messages),
+        "tools": None,
+        "documents": None,
         "add_generation_prompt": True,
         "bos_token": tokenizer.token(settings.bos),
         "eos_token": tokenizer.token(stop),
     }
     try:
-        return environment.from_string(settings.chat_template).render(names)
-    except TemplateError as error:
+        text: str = _environment().from_string(settings.chat_template).render(names)
+    except (TemplateError, *_FAULTS) as error:
         raise ChatError(f"the folder's chat template fails: {error}") from error
+    return text
+
+
+def _environment() -> Any:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment
+
+
+def _json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final, Self, TypeAlias
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from kern.manifest.errors import KernError
-from kern.manifest.expressions import Add, Expr, Int, Sym, Wire, show
+from kern.manifest.expressions import INT_LIMIT, Add, Expr, Name, Sym, Wire, show
 from kern.manifest.params import DType
 from kern.manifest.types import Buffer, BufferClass, Manifest
 
@@ -28,26 +31,50 @@ class ContractError(KernError):
     exit_code: ClassVar[int] = 1
 
 
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=INT_LIMIT)]
+Size: TypeAlias = Annotated[int, Field(ge=1, lt=INT_LIMIT)]
+
+
 class DecodeBytes(Wire):
     """Bytes that one decode step of one sequence must read, as the provider counts them."""
 
-    fixed: Int
-    per_context_token: Int
+    fixed: Count
+    per_context_token: Count
 
 
 class TextSettings(Wire):
     """text.json: what only a text caller needs.
 
-    `vocabulary` is the number of token ids. `bos` is put before a prompt given as text; None: nothing is.
-    `tokenizer_sha256` is that of tokenizer.json, None where the folder has none and prompts are ids.
+    `vocabulary` is the number of token ids, `positions` the most tokens that a sequence may have. `embedding` is the
+    weight that is looked up by id: what keeps ids within it is that it has a row for each. `bos` is put before a
+    prompt given as text; None: nothing is. `tokenizer_sha256` is that of tokenizer.json, None where the folder has
+    none and prompts are ids.
     """
 
-    vocabulary: Int
-    stop_ids: tuple[Int, ...]
-    bos: Int | None
+    vocabulary: Size
+    positions: Size
+    embedding: Name
+    stop_ids: tuple[Count, ...]
+    bos: Count | None
     chat_template: str | None
     tokenizer_sha256: str | None
     decode_bytes: DecodeBytes
+
+    @model_validator(mode="after")
+    def _ids_exist(self) -> Self:
+        for name, id in (*(("stop_ids", id) for id in self.stop_ids), ("bos", self.bos)):
+            if id is not None and id >= self.vocabulary:
+                raise PydanticCustomError("id", "{name} has {id}, ids are below {most}", {
+                    "name": name, "id": id, "most": self.vocabulary,
+                })  # fmt: skip
+        return self
+
+
+def fault(error: ValidationError) -> str:
+    """The first fault of settings, and its place."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"])) or "text settings"
+    return f"{place}: {first['msg']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +125,25 @@ SCORING: Final = (
 )
 
 
-def check_generation(manifest: Manifest) -> None:
+def check_generation(manifest: Manifest, settings: TextSettings) -> None:
     """Raises ContractError, listing everything that generation lacks."""
     buffers = (*STEP_INPUTS, NEXT_TOKEN, *(CARRIES if "begin" in manifest.programs else ()))
-    _check(manifest, "generate text", ("prefill", "decode"), buffers)
+    _check(manifest, settings, "generate text", ("prefill", "decode"), buffers)
 
 
-def check_scoring(manifest: Manifest) -> None:
+def check_scoring(manifest: Manifest, settings: TextSettings) -> None:
     """Raises ContractError, listing everything that scoring lacks."""
-    _check(manifest, "score text", ("score",), (*STEP_INPUTS, *SCORING))
+    _check(manifest, settings, "score text", ("score",), (*STEP_INPUTS, *SCORING))
 
 
-def _check(manifest: Manifest, purpose: str, programs: tuple[str, ...], buffers: tuple[BufferRequirement, ...]) -> None:
-    missing = list(_missing(manifest, programs, buffers))
+def _check(
+    manifest: Manifest,
+    settings: TextSettings,
+    purpose: str,
+    programs: tuple[str, ...],
+    buffers: tuple[BufferRequirement, ...],
+) -> None:
+    missing = [*_missing(manifest, programs, buffers), *_too_small(manifest, settings)]
     if missing:
         raise ContractError(
             f"this folder cannot {purpose}; it lacks " + "; ".join(missing),
@@ -129,3 +162,14 @@ def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[Buffe
         found = manifest.buffers.get(asked.name)
         if found is None or not asked.fits(found):
             yield asked.describe()
+
+
+def _too_small(manifest: Manifest, settings: TextSettings) -> Iterator[str]:
+    """What text.json promises beyond what the manifest holds: ids and positions past it would be read anyway."""
+    table = manifest.buffers.get(settings.embedding)
+    rows = table.shape[0] if table is not None and table.class_ == "weight" else 0
+    if not isinstance(rows, int) or rows < settings.vocabulary:
+        yield f"weight {settings.embedding}: {settings.vocabulary} rows, one an id"
+    pages = manifest.symbols.get(PAGES.sym)
+    if pages is not None and pages.max * PAGE < settings.positions:
+        yield f"{PAGES.sym} up to {-(-settings.positions // PAGE)} for {settings.positions} positions"

@@ -21,24 +21,21 @@ Decode = Callable[[PagedSequence, int, int, int], Iterator[int]]
 def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
     """Ids after `token` at `position`; each step takes its token from the one before on the device.
 
-    Steps are launched ahead of what has been read while the device is busy, never past `steps`. What has been
-    decoded is read from the ring, where the token at position p stands at p modulo its size.
+    Steps are launched ahead of what has been read while the device is busy, never past `steps`. Each goes one
+    position further, and leaves the token at position p at p modulo the size of the ring.
     """
     executable = sequence.executable
     sequence.place([token], position)
     sequence.run("begin", 1)
-    reports: deque[tuple[PendingArray, PendingArray]] = deque()
+    rings: deque[PendingArray] = deque()
     launched = 0
-    while launched < steps or reports:
-        if launched < steps and len(reports) < AHEAD and not (reports and reports[0][1].done()):
+    for step in range(1, steps + 1):
+        while launched < steps and len(rings) < AHEAD and not (rings and rings[0].done()):
             sequence.run("decode", 1)
-            reports.append((executable.read_async("step_position"), executable.read_async("token_ring")))
+            rings.append(executable.read_async("token_ring"))
             launched += 1
-            continue
-        reached, ring = (report.wait() for report in reports.popleft())
-        while position < int(reached[0]):
-            position += 1
-            yield int(ring[0, position % ring.shape[1]])
+        ring = rings.popleft().wait()
+        yield int(ring[0, (position + step) % ring.shape[1]])
 
 
 def host_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from kern.manifest.errors import KernError
 from kern.runtime.executable import Executable
 from kern.text.contract import check_generation
 from kern.text.decoding import Decode, device_fed, host_fed
@@ -15,12 +14,6 @@ from kern.text.sequence import PagedSequence, PromptError, check_ids
 from kern.text.tokenizer import TextStream, Tokenizer
 
 Stop = Literal["length", "stop_token"]
-
-
-class Superseded(KernError):
-    """A generation is continued after another has taken its executable's state."""
-
-    code: ClassVar[str] = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +52,16 @@ class Generation:
 
     def _run(self) -> Iterator[Token]:
         generator, prompt = self._generator, self.prompt_ids
-        generator.current = self
         started = time.perf_counter()
-        generator.prefill(prompt[:-1])
+        number = generator.prefill(prompt[:-1])
         self.prefill_s = time.perf_counter() - started
         # The last token needs no state of its own, so one more than the room left can be generated.
         steps = min(self._max_tokens, generator.capacity - len(prompt) + 1)
-        ids = generator.decode(prompt[-1], len(prompt) - 1, steps)
+        ids = generator.decode(number, prompt[-1], len(prompt) - 1, steps)
         stream = TextStream(generator.tokenizer)
         for step in range(steps):
             started = time.perf_counter()
-            id = self._next(ids)
+            id = next(ids)
             self.decode_s += time.perf_counter() - started
             self.output_ids.append(id)
             text = stream.add(id)
@@ -81,11 +73,6 @@ class Generation:
             yield Token(id, text)
             if stop is not None:
                 return
-
-    def _next(self, ids: Iterator[int]) -> int:
-        if self._generator.current is not self:
-            raise Superseded("another generation has taken this executable", "finish one before beginning the next")
-        return next(ids)
 
     def _stop(self, id: int, left: int) -> Stop | None:
         if id in self._stop_ids:
@@ -111,12 +98,11 @@ class Generator:
         `host_fed`, each step waits for the one before, though the manifest could feed itself. Raises
         ContractError and PromptError.
         """
-        check_generation(executable.manifest)
+        check_generation(executable.manifest, tokenizer.settings)
         if chunk < 1:
             raise PromptError(f"a chunk of {chunk} tokens is none", "give at least 1")
         self.tokenizer = tokenizer
-        self.current: Generation | None = None
-        self._sequence = PagedSequence(executable)
+        self._sequence = PagedSequence(executable, tokenizer.settings)
         self._chunk = min(chunk, self._sequence.most_tokens("prefill"))
         self._decode = _decode(executable, host_fed)
         self.graphs: tuple[tuple[str, int], ...] = () if eager else (("prefill", self._chunk), ("decode", 1))
@@ -141,26 +127,33 @@ class Generator:
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         check_ids(ids, self.tokenizer)
-        if len(ids) > self.capacity:
-            raise PromptError(
-                f"the prompt has {len(ids)} tokens, the capacity is {self.capacity}",
-                "shorten the prompt, or load with a larger capacity",
-            )
+        self._sequence.check_room(f"the prompt has {len(ids)} tokens", len(ids))
         if max_tokens < 1:
             raise PromptError(f"max_tokens is {max_tokens}", "give at least 1")
         return Generation(self, ids, max_tokens, ignore_stop)
 
-    def prefill(self, ids: Sequence[int]) -> None:
-        """Put the state of `ids` in place, from position 0. A full chunk replays a graph, the rest runs eagerly."""
+    def prefill(self, ids: Sequence[int]) -> int:
+        """Begin a text with the state of `ids`, from position 0, and give its number.
+
+        A full chunk replays a graph, the rest runs eagerly. What was under way in the executable is superseded.
+        """
+        number = self._sequence.begin()
         for start in range(0, len(ids), self._chunk):
             chunk = ids[start : start + self._chunk]
             self._sequence.place(chunk, start)
             self._sequence.run("prefill", len(chunk))
         self._sequence.executable.synchronize()
+        return number
 
-    def decode(self, token: int, position: int, steps: int) -> Iterator[int]:
-        """The ids after `token`, whose state comes to stand at `position`."""
-        return self._decode(self._sequence, token, position, steps)
+    def decode(self, text: int, token: int, position: int, steps: int) -> Iterator[int]:
+        """The `steps` ids after `token`, whose state comes to stand at `position` of the text of that number.
+
+        Raises Superseded where another text has been begun in the executable by then.
+        """
+        ids = self._decode(self._sequence, token, position, steps)
+        for _ in range(steps):
+            self._sequence.require(text)
+            yield next(ids)
 
 
 def _decode(executable: Executable, through_host: bool) -> Decode:

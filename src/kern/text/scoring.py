@@ -39,18 +39,15 @@ def score(
     `progress` is told the tokens predicted and their total. Raises ContractError where the manifest cannot
     score, PromptError for a text too short, longer than the capacity, or with an id out of range.
     """
-    check_scoring(executable.manifest)
+    check_scoring(executable.manifest, tokenizer.settings)
     ids = tokenizer.encode(text) if isinstance(text, str) else text
     check_ids(ids, tokenizer)
-    sequence = PagedSequence(executable)
+    sequence = PagedSequence(executable, tokenizer.settings)
     given, targets = ids[:-1], ids[1:]
     if not targets:
         raise PromptError("the text has one token", "a score needs at least two")
-    if len(given) > sequence.capacity:
-        raise PromptError(
-            f"the text has {len(ids)} tokens, the capacity is {sequence.capacity}",
-            "shorten the text, or load with a larger capacity",
-        )
+    sequence.check_room(f"the text has {len(ids)} tokens", len(given))
+    sequence.begin()
     total, chunk = 0.0, sequence.most_tokens("score")
     for start in range(0, len(given), chunk):
         part = given[start : start + chunk]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from kern.manifest.errors import KernError
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
-from kern.text.contract import PAGE, PAGES, SEQS, TOKENS
+from kern.text.contract import PAGE, PAGES, SEQS, TOKENS, TextSettings
 from kern.text.tokenizer import Tokenizer
 
 
@@ -21,19 +22,51 @@ class PromptError(KernError):
     exit_code: ClassVar[int] = 2
 
 
+class Superseded(KernError):
+    """A text is continued after another has taken its executable's state."""
+
+    code: ClassVar[str] = "superseded"
+
+
+_TEXTS: Final[WeakKeyDictionary[Executable, int]] = WeakKeyDictionary()
+"""How many texts have been begun in each executable's state, whoever drives it."""
+
+
 class PagedSequence:
     """The only sequence of an executable. Page i of the sequence is page i of the pool.
 
-    `capacity` is the number of tokens whose state fits: the executable's, or the manifest's where that is less.
+    Its state holds one text at a time, the last one begun. `capacity` is the number of tokens whose state fits: the
+    executable's, or the model's where that is less.
     """
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable, settings: TextSettings) -> None:
+        """`settings` have been checked against the executable's manifest."""
         self.executable = executable
+        self._positions = settings.positions
         self._graphs: dict[tuple[str, int], ExecutableGraph] = {}
-        most = executable.manifest.symbols[PAGES.sym].max * PAGE
-        self.capacity = min(executable.capacity, most)
+        self.capacity = min(executable.capacity, settings.positions)
         self._pages = -(-self.capacity // PAGE)
         executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1))
+
+    def begin(self) -> int:
+        """Take the state for a new text, and give the text's number."""
+        number = _TEXTS.get(self.executable, 0) + 1
+        _TEXTS[self.executable] = number
+        return number
+
+    def require(self, text: int) -> None:
+        """Raises Superseded where a text has been begun since the one of this number."""
+        if _TEXTS[self.executable] != text:
+            raise Superseded("another text has taken this executable's state", "finish one before beginning the next")
+
+    def check_room(self, what: str, tokens: int) -> None:
+        """Raises PromptError where `tokens` tokens of state do not fit."""
+        if tokens > self.capacity:
+            more = self.capacity < self._positions
+            raise PromptError(
+                f"{what}, the capacity is {self.capacity}",
+                "shorten it" + (", or load with a larger capacity" if more else ": the model has no more positions"),
+            )
 
     def most_tokens(self, program: str) -> int:
         """The longest call that `program` takes, in tokens."""

@@ -11,13 +11,20 @@ from pydantic import ValidationError
 
 from kern.artifact.folder import open_folder
 from kern.manifest.errors import KernError
-from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, ContractError, TextSettings
+from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, ContractError, TextSettings, fault
 
 
 class NoTokenizer(KernError):
     """A folder without a tokenizer is given text."""
 
     code: ClassVar[str] = "no-tokenizer"
+    exit_code: ClassVar[int] = 2
+
+
+class NotText(KernError):
+    """A string that no UTF-8 can spell, so that no tokenizer reads it."""
+
+    code: ClassVar[str] = "not-text"
     exit_code: ClassVar[int] = 2
 
 
@@ -53,14 +60,18 @@ class Tokenizer:
         return self._tokenizer is not None
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a prompt, the model's own beginning included. Raises NoTokenizer."""
+        """The ids of a prompt, the model's own beginning included. Raises NoTokenizer and NotText."""
         bos = [] if self.settings.bos is None else [self.settings.bos]
         return bos + self.encode_exactly(text)
 
     def encode_exactly(self, text: str) -> list[int]:
-        """The ids of `text` with nothing added. Raises NoTokenizer."""
+        """The ids of `text` with nothing added. Raises NoTokenizer and NotText."""
         if self._tokenizer is None:
             raise NoTokenizer("this folder has no tokenizer", "give the prompt as ids")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise NotText(f"the text has half a character at place {error.start}", "give text in UTF-8") from None
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -128,6 +139,4 @@ def _settings(content: str, path: Path) -> TextSettings:
     try:
         return TextSettings.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise ContractError(f"{path}: {place}: {first['msg']}", "build the folder again") from error
+        raise ContractError(f"{path}: {fault(error)}", "build the folder again") from error

@@ -1,0 +1,36 @@
+"""Timing: as many steps as there is room for, and what they read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kern.runtime.loading import load
+from kern.text import Generator, Tokenizer
+from kern.text.benchmark import PROMPT, WARM_UP, benchmark
+from kern.text.sequence import PromptError
+
+
+@pytest.mark.parametrize("capacity", [1, 15, 16, 31])
+def test_a_capacity_without_room_for_a_step_is_refused(tiny: Path, capacity: int) -> None:
+    with load(tiny, capacity=capacity) as executable:
+        generator = Generator(executable, Tokenizer.load(tiny))
+
+        with pytest.raises(PromptError, match=f"the capacity is {capacity}"):
+            benchmark(generator, [], 10)
+
+
+@pytest.mark.parametrize(("capacity", "asked", "steps"), [(32, 10, 1), (40, 10, 9), (64, 3, 3), (40, 10**400, 9)])
+def test_what_a_step_reads_is_counted_over_the_steps_that_ran(
+    tiny: Path, capacity: int, asked: int, steps: int
+) -> None:
+    with load(tiny, capacity=capacity) as executable:
+        generator = Generator(executable, Tokenizer.load(tiny))
+        found = benchmark(generator, [8, capacity, capacity + 1], asked)
+    counted = generator.tokenizer.settings.decode_bytes
+
+    assert found.decode.steps == steps
+    context = PROMPT + WARM_UP + steps / 2
+    assert found.bytes_per_step == round(counted.fixed + counted.per_context_token * context)
+    assert [prefill.tokens for prefill in found.prefill] == [8, capacity]
