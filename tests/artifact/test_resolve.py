@@ -324,10 +324,10 @@ CASES: dict[str, list[tuple[Artifact, str, Artifact]]] = {
             Artifact(
                 buffers={"w": weight()},
                 files=safetensors(w=FLOATS),
-                told={"weights": Path("nowhere"), "require_weights": False},
+                told={"weights": Path("nowhere")},
             ),
             "/buffers",
-            Artifact(buffers={"w": weight()}, told={"require_weights": False}),
+            Artifact(buffers={"w": weight()}, files=safetensors(w=FLOATS)),
         ),
     ],
     "K1017": [
@@ -513,6 +513,41 @@ def test_what_other_rules_refuse_does_not_break_this_one(tmp_path: Path, unruly:
     artifact = Artifact((unruly,), {**K, **safetensors(w=FLOATS)}, buffers={"w": {**weight(), "shape": ["unknown"]}})
     for diagnostic in artifact.resolve(tmp_path / "a").diagnostics:
         assert diagnostic.message.isprintable()
+
+
+FIRST = ("kernels", "k0", "impl", "steps", 0)
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        ((), {"K1001", "K1011", "K1020"}),
+        ((*FIRST, "block", 1), {"K1001", "K1020"}),
+        ((*FIRST, "args", 0), {"K1001", "K1011", "K1020"}),
+        ((*FIRST, "sha256"), {"K1001", "K1020"}),
+        (("kernels", "k1"), {"K1011", "K1020"}),
+        (("kernels", "k1", "params", 0), {"K1001", "K1011", "K1020"}),
+        (("buffers", "w", "shape", 0, "mul", 1), {"K1001", "K1011"}),
+        (("buffers", "w", "dtype"), {"K1001", "K1011", "K1020"}),
+        (("buffers", "w"), {"K1001", "K1011"}),
+    ],
+)
+def test_what_is_refused_is_not_judged_again_and_all_else_is(
+    tmp_path: Path, refused: tuple[str | int, ...], told: set[str]
+) -> None:
+    artifact = Artifact(
+        (step(block=[512, 1, 1]), step(cubin="gone.cubin")),
+        {**K, **safetensors(w=FLOATS)},
+        buffers={"w": weight(shape=(3, 2))},
+    )
+    diagnostics = artifact.resolve(tmp_path / "a", refused=[refused]).diagnostics
+    assert {diagnostic.code for diagnostic in diagnostics} == told
+
+
+def test_a_bad_file_is_told_at_the_first_step_that_is_not_refused(tmp_path: Path) -> None:
+    artifact = Artifact((step(""), step()), {**K, "kernels/l.cubin": b"cut"})
+    (fault,) = artifact.resolve(tmp_path / "a", refused=[(*FIRST, "symbol")]).diagnostics
+    assert (fault.code, fault.pointer) == ("K1004", "/kernels/k1/impl/steps/0/symbol")
 
 
 def test_layouts_of_declared_params_are_those_of_the_compiler(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,36 @@ def test_diagnostics_are_placed_and_ordered_as_in_the_file(tmp_path: Path) -> No
     assert lines == sorted(lines)
     pond = next(line for line, content in enumerate(text.splitlines(), 1) if "pond" in content)
     assert any(located.line == pond and "pond" in report.source.line(located.line) for located in report.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "code"),
+    [
+        ("kernels/recall/impl/steps/0/cubin", "../toy.so", "K0512"),
+        ("kernels/recall/impl/steps/0/cubin", "", "K0512"),
+        ("kernels/recall/impl/steps/0/cubin", None, "K0511"),
+        ("kernels/recall/impl/steps/0/sha256", "abc", "K0510"),
+        ("kernels/recall/impl/steps/0/symbol", "", "K0502"),
+        ("buffers/gain/shape", [], "K0401"),
+        ("buffers/gain/shape", [0], "K0402"),
+        ("buffers/gain/shape", [{"mul": [8, 0]}], "K0406"),
+        ("buffers/gain/shape", [2**63 - 1], "K0405"),
+        ("buffers/spare", {"dtype": "f32", "shape": [8], "class": "weight"}, "K0903"),
+    ],
+)
+def test_one_cause_gives_one_diagnostic_of_all_ten_rules(tmp_path: Path, pointer: str, value: Any, code: str) -> None:
+    folder = toy_artifact(tmp_path / "faulty")
+    document = json.loads((folder / "manifest.json").read_text())
+    *parents, last = pointer.split("/")
+    place = document
+    for parent in parents:
+        place = place[int(parent) if parent.isdecimal() else parent]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    (folder / "manifest.json").write_text(json.dumps(document))
+    assert [located.diagnostic.code for located in kern.verify(folder).diagnostics] == [code]
 
 
 def test_text_that_is_no_manifest_is_a_diagnostic(tmp_path: Path) -> None:

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from kern.artifact import codes
+from kern.artifact.errors import ArtifactError, FileMissing
+from kern.artifact.folder import ArtifactFolder
 from kern.artifact.types import TensorInfo
 from kern.manifest.diagnostics import Diagnostic
 from kern.manifest.expressions import evaluate
 from kern.manifest.types import Buffer, Manifest
 
 
-def faults(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[Diagnostic]:
+def bind(
+    manifest: Manifest, folder: ArtifactFolder, path: Path | None
+) -> tuple[Mapping[str, TensorInfo] | None, list[Diagnostic]]:
+    """The tensors of the folder's weights file, or of the one at `path`, and what keeps the weights from being theirs.
+
+    No tensors where the manifest has no weights, or where the file cannot be used.
+    """
+    if all(buffer.class_ != "weight" for buffer in manifest.buffers.values()):
+        return None, []
+    try:
+        tensors = folder.weights(path).tensors
+    except FileMissing as error:
+        help = "put the file there, or give another one with --weights"
+        return None, [codes.WEIGHTS_MISSING.at(("buffers",), error.message, help, anchor="key")]
+    except ArtifactError as error:
+        return None, [codes.BAD_WEIGHTS_FILE.at(("buffers",), error.message, error.help, anchor="key")]
+    return tensors, list(_faults(manifest, tensors))
+
+
+def _faults(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[Diagnostic]:
     """Weight buffers without a tensor of their name, dtype and shape."""
     for name, buffer in manifest.buffers.items():
         if buffer.class_ != "weight":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import MappingProxyType
+from typing import Final
 
 from kern.artifact import binding, codes, fitting
 from kern.artifact.catalog import Catalog
-from kern.artifact.errors import ArtifactError, FileMissing
 from kern.artifact.folder import ArtifactFolder
 from kern.artifact.lookup import find
 from kern.artifact.targets import parse, runs_on
@@ -18,12 +18,15 @@ from kern.manifest.diagnostics import Diagnostic, Path
 from kern.manifest.expressions import bounds
 from kern.manifest.types import Manifest, Step
 
+_PIN: Final = ("symbol", "cubin", "sha256")
+"""The fields that say which kernel a step means."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """What stands behind a manifest's names.
 
-    `steps` has every step that is no extern and found its kernel: all of them where `diagnostics` is empty. `modules`
+    `steps` has every step that is no extern and found its kernel: all of them where no rule finds a fault. `modules`
     are those that some step needs, by name. `kind` is None where no step needs a module, or kinds are mixed.
     `weights` is None where there is no weights file to look into.
     """
@@ -41,38 +44,28 @@ def resolve(
     *,
     target: str | None = None,
     weights: FilePath | None = None,
-    require_weights: bool = True,
     shared_mem: Mapping[StepKey, int] | None = None,
+    refused: Iterable[Path] = (),
 ) -> Resolution:
     """Find each step's kernel and each weight's tensor, and check them against the manifest.
 
     `target` is what the modules must run on (`sm_90`, `x86-64-v3`), None for anything. `weights` is a weights file in
-    place of the folder's own; without `require_weights` it is no fault that the folder has none. `shared_mem` gives the
-    largest dynamic shared memory of a step in bytes; a step that it leaves out is taken at the symbols' global bounds.
+    place of the folder's own. `shared_mem` gives the largest dynamic shared memory of a step in bytes; a step that it
+    leaves out is taken at the symbols' global bounds. `refused` are the places that other rules refuse: a field with
+    such a place in it is not judged here, and a step whose kernel is misnamed is not looked for.
 
-    What other rules refuse is not reported again: a manifest that they refuse may resolve only in part. Raises
-    BadTarget for a target that is none.
+    Raises BadTarget for a target that is none.
     """
     if target is not None:
         parse(target)
-    catalog = Catalog(folder)
-    found = {key: find(catalog, step, _path(key)) for key, step in own_steps(manifest)}
-    steps = {key: outcome for key, outcome in found.items() if isinstance(outcome, ResolvedStep)}
-    tensors, weight_faults = _weights(manifest, folder, weights, require_weights)
-    faults: list[Diagnostic] = []
-    for key, step in own_steps(manifest):
-        outcome = found[key]
-        if isinstance(outcome, ResolvedStep):
-            largest = (shared_mem or {}).get(key, _largest_shared_mem(manifest, step))
-            faults += _module_faults(step, outcome.module, _path(key), target)
-            faults += fitting.faults(step, outcome.module, outcome.kernel, largest, _path(key))
-        else:
-            faults += outcome
+    fields = _fields(refused)
+    steps, faults = _steps(manifest, Catalog(folder), fields, target, shared_mem or {})
+    tensors, weight_faults = binding.bind(manifest, folder, weights)
     faults += [*_mixed_kinds(steps), *weight_faults]
     modules = {step.module.name: step.module for step in steps.values()}
     kinds = {module.kind for module in modules.values()}
     return Resolution(
-        tuple(_once_a_file(faults)),
+        tuple(_once_a_file(_untold(faults, fields))),
         MappingProxyType(steps),
         tuple(modules[name] for name in sorted(modules)),
         kinds.pop() if len(kinds) == 1 else None,
@@ -80,7 +73,43 @@ def resolve(
     )
 
 
-def own_steps(manifest: Manifest) -> Iterator[tuple[StepKey, Step]]:
+def _fields(refused: Iterable[Path]) -> frozenset[Path]:
+    """The fields of steps and buffers, or the whole of either, that have a refused place in them."""
+    return frozenset(path[:6] if path[:1] == ("kernels",) else path[:3] for path in refused)
+
+
+def _untold(faults: Iterable[Diagnostic], fields: frozenset[Path]) -> Iterator[Diagnostic]:
+    for fault in faults:
+        if not any(fault.path[:length] in fields for length in range(1, len(fault.path) + 1)):
+            yield fault
+
+
+def _steps(
+    manifest: Manifest,
+    catalog: Catalog,
+    refused: frozenset[Path],
+    target: str | None,
+    shared_mem: Mapping[StepKey, int],
+) -> tuple[dict[StepKey, ResolvedStep], list[Diagnostic]]:
+    """The steps that found their kernel, and what is wrong with these and the others."""
+    steps: dict[StepKey, ResolvedStep] = {}
+    faults: list[Diagnostic] = []
+    for key, step in _own_steps(manifest):
+        path = _path(key)
+        if any((*path, field) in refused for field in _PIN):
+            continue
+        found = find(catalog, step, path)
+        if isinstance(found, ResolvedStep):
+            steps[key] = found
+            largest = shared_mem.get(key, _largest_shared_mem(manifest, step))
+            faults += _module_faults(step, found.module, path, target)
+            faults += fitting.faults(step, found.module, found.kernel, largest, path)
+        else:
+            faults += found
+    return steps, faults
+
+
+def _own_steps(manifest: Manifest) -> Iterator[tuple[StepKey, Step]]:
     """The steps that need a module, in the manifest's order: all but externs."""
     for name, kernel in manifest.kernels.items():
         for index, step in enumerate(kernel.impl.steps):
@@ -129,7 +158,7 @@ def _mixed_kinds(steps: Mapping[StepKey, ResolvedStep]) -> Iterator[Diagnostic]:
             return
 
 
-def _once_a_file(diagnostics: list[Diagnostic]) -> Iterator[Diagnostic]:
+def _once_a_file(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
     """What is wrong with a file is said at the first step that uses it, not at each."""
     of_files = {code.id for code in (
         codes.MODULE_MISSING, codes.HASH_DIFFERS, codes.UNSAFE_FILE, codes.BAD_MODULE, codes.WRONG_TARGET,
@@ -149,20 +178,3 @@ def _largest_shared_mem(manifest: Manifest, step: Step) -> int:
         return bounds(step.shared_mem, ranges)[1]
     except (KeyError, ZeroDivisionError):
         return 0
-
-
-def _weights(
-    manifest: Manifest, folder: ArtifactFolder, path: FilePath | None, required: bool
-) -> tuple[Mapping[str, TensorInfo] | None, list[Diagnostic]]:
-    if all(buffer.class_ != "weight" for buffer in manifest.buffers.values()):
-        return None, []
-    try:
-        tensors = folder.weights(path).tensors
-    except FileMissing as error:
-        fault = codes.WEIGHTS_MISSING.at(
-            ("buffers",), error.message, "put the file there, or give another one with --weights", anchor="key"
-        )
-        return None, [fault] if required or path is not None else []
-    except ArtifactError as error:
-        return None, [codes.BAD_WEIGHTS_FILE.at(("buffers",), error.message, error.help, anchor="key")]
-    return tensors, list(binding.faults(manifest, tensors))

@@ -32,7 +32,10 @@ def examine(folder: ArtifactFolder, *, target: str | None = None, weights: Path 
         return _refused(folder.path, reading, reading.diagnostics)
     checked, faults = _checked(reading.manifest)
     shared_mem = None if checked is None else _shared_mem(checked)
-    resolution = resolve(reading.manifest, folder, target=target, weights=weights, shared_mem=shared_mem)
+    refused = [fault.path for fault in faults]
+    resolution = resolve(
+        reading.manifest, folder, target=target, weights=weights, shared_mem=shared_mem, refused=refused
+    )
     faults += resolution.diagnostics
     if checked is None or faults:
         return _refused(folder.path, reading, faults)
