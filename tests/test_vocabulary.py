@@ -11,8 +11,10 @@ import kern
 
 RUNTIME_SIDE = ("manifest", "verifier", "artifact", "device", "runtime")
 WORDS = re.compile(
-    r"attention|\bkv\b|kv_|_kv|qwen|llama|smollm|mistral|transformer|tokenizer|\bprompt|prefill|\brope\b|rotary"
-    r"|softmax|logit|\bgelu|\bsilu|\bswiglu|embedding|detokeni|vocabular|\bllm\b",
+    r"attention|\bkv\b|kv_|_kv|qwen|llama|smollm|mistral|mixtral|gemma|deepseek|\bgpt|\bmoe\b|\bllm\b|transformer"
+    r"|tokenizer|detokeni|\bvocab|\bprompt|prefill|(?<!\.)\bdecod(?:e|er|ing)\b|\blayers?\b|token_id|next_token"
+    r"|\brope\b|rotary|softmax|logit|\bgelu|\bsilu|\bswiglu|\bnorms?\b|rms_?norm|embedding|residual|perplexity"
+    r"|\bsampling",
     re.IGNORECASE,
 )
 
