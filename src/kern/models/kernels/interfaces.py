@@ -74,3 +74,35 @@ def _param(word: str) -> Param:
 
 INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {name: params(text) for name, text in _TEXT.items()}
 """The interface of each entry."""
+
+_NORMED_PRODUCT = "in:bf16 in:bf16 i32 i32 i32 f32"  # norm weight [k], W [n, k]; m, n, k, eps
+_APPEND = "in:i64 in:f32 inout:ptr in:i64"  # positions, cos_sin, pool, slots
+_ATTEND = (
+    "in:i32 in:i32 i32 i32 i32 i32 i32 i64"  # table, seq_lens; pages, q_heads, kv_heads, D, row_stride, page_stride
+)
+_HEADS = "i32 i32 i32 i32 i64"  # q_heads, kv_heads, D, row_stride, page_stride
+
+_FUSED_TEXT: Final[dict[str, str]] = {
+    # head norms of queries and keys, rope and cache_write in one: qkv, q weight [D], k weight [D], …, eps
+    "norm_rope_cache": f"inout:bf16 in:bf16 in:bf16 {_APPEND} {_HEADS} f32",
+    # the same without norms
+    "rope_cache": f"inout:bf16 {_APPEND} {_HEADS}",
+    # C [m, n], residual [m, k], ids, table: residual = table at ids; C = norm(residual) · Wᵀ
+    "embed_norm_matmul": f"out:bf16 out:f32 in:i64 in:bf16 {_NORMED_PRODUCT}",
+    # C, residual, before [m, k], delta [m, k]: residual = before + delta; C = norm(residual) · Wᵀ
+    "norm_matmul": f"out:bf16 out:f32 in:f32 in:bf16 {_NORMED_PRODUCT}",
+    # C, before, delta: C = norm(before + delta) · Wᵀ
+    "norm_matmul_f32": f"out:f32 in:f32 in:bf16 {_NORMED_PRODUCT}",
+    # y [m, n], residual, before, delta, …, W [2n, k]: y = silu(gate) · up of norm(residual) · Wᵀ
+    "norm_gate_up": f"out:bf16 out:f32 in:f32 in:bf16 {_NORMED_PRODUCT}",
+    # matmul, for the width of all query heads and for F
+    "output_matmul": "out:bf16 " + _PRODUCT,
+    "down_matmul": "out:bf16 " + _PRODUCT,
+    # norm_rope_cache, but that qkv stays as it is, then attention_decode: o, qkv, q weight, k weight, …, eps, scale
+    "norm_append_attention": f"out:bf16 in:bf16 in:bf16 in:bf16 {_APPEND} {_ATTEND} f32 f32",
+    # the same without norms
+    "append_attention": f"out:bf16 in:bf16 {_APPEND} {_ATTEND} f32",
+}
+
+FUSED_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {name: params(text) for name, text in _FUSED_TEXT.items()}
+"""The interfaces of entries that do the work of several of INTERFACES, for a device where a launch costs."""

@@ -1,0 +1,543 @@
+"""How fast the CUDA kernels of a Qwen3-4B step are, over the ways they can be cut; checked before they are timed.
+
+    python benchmarks/cuda_kernels.py [--quick] [--json benchmarks/results/cuda_kernels.json]
+
+Random weights of the real shape, a graph of all launches of a decode step, each chained to the one before by
+programmatic dependent launch. Reported: the whole step for each tuning, with the context at 272 tokens; for the
+fastest one each kernel alone, the step without it, longer contexts, eight sequences; and the kernels of a prefill.
+A graph's figure is the median of several times, each of ten replays. Needs PyTorch, for memory and references.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes, Tuning
+
+LAYERS, HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 2560, 9728, 32, 8, 128, 151_936
+Q_SIZE, QKV, PAGE, EPS = Q_HEADS * HEAD_DIM, (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM, 16, 1e-6
+SIZES = Sizes(HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM)
+PAGE_STRIDE = LAYERS * 2 * KV_HEADS * PAGE * HEAD_DIM
+PARTS, RING, MAX_CONTEXT = 64, 64, 32_768
+STEP_BYTES = 2 * (LAYERS * (QKV * HIDDEN + HIDDEN * Q_SIZE + 3 * FFN * HIDDEN) + VOCABULARY * HIDDEN)
+
+BASE = Tuning()
+VARIED: list[dict[str, Any]] = [
+    *({"ring_kb": ring, "start_late": late} for ring in (48, 64, 80, 96, 104) for late in (True, False)),
+    *({"steps": steps, "ring_kb": ring} for steps in (1, 5) for ring in (64, 80)),
+    *({"prefetch_kb": ahead, "ring_kb": ring} for ahead in (32, 64, 112) for ring in (64, 80)),
+    *({"warps": 16, "steps": steps, "ring_kb": ring} for steps in (1, 2) for ring in (64, 80, 96)),
+    *({"warps": 4, "resident": 3, "ring_kb": ring} for ring in (64, 80)),
+    *({"blocks": 2, "resident": 4, "ring_kb": ring} for ring in (32, 40, 48)),
+]
+"""What differs from the default tuning in those that the sweep tries."""
+SPLITS = [8, 16, 32, 64]
+
+
+def tunings(quick: bool) -> list[Tuning]:
+    """What the sweep tries."""
+    tried = [BASE, *(replace(BASE, **varied) for varied in VARIED)]
+    return list(dict.fromkeys(tried))[: 3 if quick else None]
+
+
+def compiled(plan: CudaPlan) -> Mapping[str, bytes]:
+    """In a process of its own, so that many compile at once."""
+    return compile_cuda_modules(plan)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: `kind` for reports, arguments as ctypes values or tensors."""
+
+    kind: str
+    symbol: str
+    grid: tuple[int, int, int]
+    threads: int
+    args: tuple[Any, ...]
+    shared_mem: int = 0
+    dependent: bool = True
+
+
+def i32(value: int) -> ctypes.c_int32:
+    return ctypes.c_int32(value)
+
+
+def i64(value: int) -> ctypes.c_int64:
+    return ctypes.c_int64(value)
+
+
+def f32(value: float) -> ctypes.c_float:
+    return ctypes.c_float(value)
+
+
+class Gpu:
+    """Modules, launches and graphs on PyTorch's device."""
+
+    def __init__(self) -> None:
+        import torch
+        from cuda.bindings import driver
+
+        self.torch, self.driver = torch, driver
+        torch.cuda.init()
+        torch.zeros(1, device="cuda")
+        self.stream = torch.cuda.Stream()
+
+    def checked(self, result: tuple[Any, ...]) -> Any:
+        if int(result[0]):
+            raise RuntimeError(str(result[0]))
+        return result[1] if len(result) > 1 else None
+
+    def functions(self, images: Mapping[str, bytes], carveout: int = -1) -> dict[str, Any]:
+        """Every kernel of the modules by symbol; `carveout`: percent of the L1 to be shared memory."""
+        preferred = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        found = {}
+        for image in images.values():
+            module = self.checked(self.driver.cuModuleLoadData(image))
+            count = self.checked(self.driver.cuModuleGetFunctionCount(module))
+            for function in self.checked(self.driver.cuModuleEnumerateFunctions(count, module)):
+                found[self.checked(self.driver.cuFuncGetName(function)).decode()] = function
+                self.checked(self.driver.cuFuncSetAttribute(function, preferred, carveout))
+        return found
+
+    def launch(self, functions: Mapping[str, Any], launch: Launch) -> None:
+        driver, function = self.driver, functions[launch.symbol]
+        if launch.shared_mem > 48 * 1024:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.checked(driver.cuFuncSetAttribute(function, attribute, launch.shared_mem))
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
+        config.sharedMemBytes, config.hStream = launch.shared_mem, self.stream.cuda_stream
+        if launch.dependent:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        values = [arg.value if isinstance(arg, ctypes._SimpleCData) else arg.data_ptr() for arg in launch.args]
+        types = [type(arg) if isinstance(arg, ctypes._SimpleCData) else ctypes.c_void_p for arg in launch.args]
+        self.checked(driver.cuLaunchKernelEx(config, function, (tuple(values), tuple(types)), 0))
+
+    def run(self, functions: Mapping[str, Any], launches: Sequence[Launch]) -> None:
+        """One after another, and wait."""
+        self.torch.cuda.synchronize()
+        for launch in launches:
+            self.launch(functions, launch)
+        self.stream.synchronize()
+
+    def time(
+        self, functions: Mapping[str, Any], launches: Sequence[Launch], repeats: int = 7, replays: int = 10
+    ) -> float:
+        """Microseconds of the launches as a graph."""
+        driver, stream = self.driver, self.stream
+        self.torch.cuda.synchronize()
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self.checked(driver.cuStreamBeginCapture(stream.cuda_stream, mode))
+        for launch in launches:
+            self.launch(functions, launch)
+        graph = self.checked(driver.cuStreamEndCapture(stream.cuda_stream))
+        ready = self.checked(driver.cuGraphInstantiate(graph, 0))
+        times = []
+        for repeat in range(repeats + 1):
+            begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(stream)
+            for _ in range(replays):
+                self.checked(driver.cuGraphLaunch(ready, stream.cuda_stream))
+            end.record(stream)
+            stream.synchronize()
+            if repeat:
+                times.append(begin.elapsed_time(end) * 1e3 / replays)
+        self.checked(driver.cuGraphExecDestroy(ready))
+        self.checked(driver.cuGraphDestroy(graph))
+        return statistics.median(times) if times else 0.0
+
+
+@dataclass
+class Model:
+    """Random weights, the pool and the buffers of a step, for up to eight sequences."""
+
+    gpu: Gpu
+    sequences: int = 8
+    layers: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        torch = self.gpu.torch
+        torch.manual_seed(0)
+
+        def normal(*shape: int, scale: float = 1.0, dtype: Any = torch.bfloat16) -> Any:
+            return torch.empty(shape, device="cuda", dtype=dtype).normal_(std=scale)
+
+        for _ in range(LAYERS):
+            self.layers.append(
+                {
+                    "qkv": normal(QKV, HIDDEN, scale=0.02),
+                    "o": normal(HIDDEN, Q_SIZE, scale=0.02),
+                    "gate_up": normal(2 * FFN, HIDDEN, scale=0.02),
+                    "down": normal(HIDDEN, FFN, scale=0.02),
+                    "norm": 1 + normal(HIDDEN, scale=0.1),
+                    "q_norm": 1 + normal(HEAD_DIM, scale=0.1),
+                    "k_norm": 1 + normal(HEAD_DIM, scale=0.1),
+                }
+            )
+        seqs, pages = self.sequences, MAX_CONTEXT // PAGE
+        self.pages = pages
+        self.table = normal(VOCABULARY, HIDDEN, scale=0.02)
+        self.pool = normal(pages + 1, PAGE_STRIDE, scale=0.5)
+        order = torch.randperm(pages, device="cuda", dtype=torch.int32)
+        # Contexts up to pages / seqs share no page.
+        self.block_table = torch.stack([order.roll(-seq * pages // seqs) for seq in range(seqs)])
+        angles = torch.arange(MAX_CONTEXT + 64, device="cuda")[:, None] * 1e6 ** (
+            -torch.arange(0, HEAD_DIM, 2, device="cuda") / HEAD_DIM
+        )
+        self.cos_sin = torch.cat([angles.cos(), angles.sin()], 1).float()
+        self.residual = [normal(512, HIDDEN, dtype=torch.float32) for _ in range(2)]
+        self.delta, self.normed = normal(512, HIDDEN), normal(512, HIDDEN)
+        self.qkv, self.attended = normal(512, QKV), normal(512, Q_SIZE)
+        self.gated, self.gate_up = normal(512, FFN), normal(512, 2 * FFN)
+        self.logits = normal(seqs, VOCABULARY, dtype=torch.float32)
+        self.sums = normal(seqs, Q_HEADS, 64, HEAD_DIM, dtype=torch.float32)
+        self.weights = normal(seqs, Q_HEADS, 64, 2, dtype=torch.float32)
+        self.best, self.index = normal(seqs, PARTS, dtype=torch.float32), torch.zeros(seqs, PARTS, device="cuda").int()
+        self.next_token, self.token, self.position, self.slot = (
+            torch.arange(seqs, device="cuda", dtype=torch.int64) for _ in range(4)
+        )
+        self.length = torch.ones(seqs, device="cuda", dtype=torch.int32)
+        self.ring = torch.zeros(seqs, RING, device="cuda", dtype=torch.int64)
+        self.at(272)
+
+    def at(self, length: int) -> None:
+        """The next step sees `length` tokens, its own included."""
+        position = length - 1
+        self.token.copy_(self.gpu.torch.arange(self.sequences))
+        self.position.fill_(position)
+        self.length.fill_(length)
+        self.slot.copy_(self.block_table[:, position // PAGE].long() * PAGE + position % PAGE)
+
+    def cache(self, layer: int) -> Any:
+        return self.pool.view(-1)[layer * 2 * KV_HEADS * PAGE * HEAD_DIM :]
+
+    def step(self, plan: CudaPlan, seqs: int = 1) -> list[Launch]:
+        """All launches of a decode step."""
+        launches = []
+        for layer in range(LAYERS):
+            launches += self.layer(plan, layer, seqs)
+        head = self.matvec(plan, "lm_head", "norm_matmul_f32", HIDDEN, seqs)
+        last = self.layers[0]["norm"]
+        tail = (self.residual[1], self.delta, last, self.table, i32(seqs), i32(VOCABULARY), i32(HIDDEN), f32(EPS))
+        launches.append(head((self.logits, *tail)))
+        partial = (self.best, self.index, self.logits, i32(VOCABULARY))
+        launches.append(Launch("argmax", "argmax_partial", (PARTS, seqs, 1), 256, partial))
+        final = (self.next_token, self.best, self.index, i32(PARTS))
+        launches.append(Launch("argmax", "argmax_final", (seqs, 1, 1), 32, final))
+        carries = (self.token, self.position, self.slot, self.length, self.ring)
+        rest = (self.next_token, self.block_table, i32(seqs), i32(self.pages), i32(RING))
+        launches.append(Launch("advance", "advance", (1, 1, 1), 32, (*carries, *rest)))
+        return launches
+
+    def matvec(self, plan: CudaPlan, kind: str, symbol: str, k: int, seqs: int) -> Callable[[tuple[Any, ...]], Launch]:
+        grid = (plan.matvec_blocks, -(-seqs // plan.rows), 1)
+        memory, threads = plan.matvec_shared_mem(k, pairs=kind == "gate_up"), plan.tuning.warps * 32
+        return lambda args: Launch(kind, symbol, grid, threads, args, memory)
+
+    def layer(self, plan: CudaPlan, layer: int, seqs: int) -> list[Launch]:
+        w, (even, odd), splits = self.layers[layer], self.residual, plan.tuning.splits
+        m, eps = i32(seqs), f32(EPS)
+        if layer == 0:
+            qkv = self.matvec(plan, "qkv", "embed_norm_matmul", HIDDEN, seqs)(
+                (self.qkv, even, self.token, self.table, w["norm"], w["qkv"], m, i32(QKV), i32(HIDDEN), eps)
+            )
+        else:
+            qkv = self.matvec(plan, "qkv", "norm_matmul", HIDDEN, seqs)(
+                (self.qkv, even, odd, self.delta, w["norm"], w["qkv"], m, i32(QKV), i32(HIDDEN), eps)
+            )
+        norms, where = (w["q_norm"], w["k_norm"]), (self.block_table, self.length)
+        sizes = (i32(self.pages), i32(Q_HEADS), i32(KV_HEADS), i32(HEAD_DIM), i32(QKV), i64(PAGE_STRIDE))
+        heads = (*sizes, eps, f32(HEAD_DIM**-0.5))
+        call = (self.sums, self.weights, self.qkv, *norms, self.position, self.cos_sin, self.cache(layer), self.slot)
+        partial = Launch(
+            "attention",
+            "norm_append_attention_partial",
+            (splits, KV_HEADS, seqs),
+            128,
+            (*call, *where, *heads),
+            plan.decode_shared_mem,
+        )
+        combined = (self.attended, self.sums, self.weights, self.length, i32(self.pages), i32(Q_HEADS))
+        combine = Launch("combine", "attention_combine", (Q_HEADS, seqs, 1), HEAD_DIM, combined)
+        o = self.matvec(plan, "o", "output_matmul", Q_SIZE, seqs)
+        gate_up = self.matvec(plan, "gate_up", "norm_gate_up", HIDDEN, seqs)
+        down = self.matvec(plan, "down", "down_matmul", FFN, seqs)
+        return [
+            qkv,
+            partial,
+            combine,
+            o((self.delta, self.attended, w["o"], m, i32(HIDDEN), i32(Q_SIZE))),
+            gate_up((self.gated, odd, even, self.delta, w["norm"], w["gate_up"], m, i32(FFN), i32(HIDDEN), eps)),
+            down((self.delta, self.gated, w["down"], m, i32(HIDDEN), i32(FFN))),
+        ]
+
+
+# References in float64
+
+
+def normed(x: Any, weight: Any) -> Any:
+    x = x.double()
+    return (x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * weight.double()).bfloat16().double()
+
+
+def rotated(model: Model, heads: Any, norm: Any, position: int) -> Any:
+    """Heads [..., HEAD_DIM] normed and rotated."""
+    x = heads.double()
+    x = x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * norm.double()
+    cos, sin = model.cos_sin[position].double().split(HEAD_DIM // 2)
+    low, high = x.split(HEAD_DIM // 2, -1)
+    return model.gpu.torch.cat([low * cos - high * sin, high * cos + low * sin], -1).bfloat16().double()
+
+
+def attended(model: Model, layer: int, row: Any, seq: int, length: int) -> Any:
+    """Attention of one token in float64, from its row of queries, keys and values and the pool's earlier slots."""
+    torch, w = model.gpu.torch, model.layers[layer]
+    q, k, v = row.view(-1, HEAD_DIM).split([Q_HEADS, KV_HEADS, KV_HEADS])
+    q, k, v = rotated(model, q, w["q_norm"], length - 1), rotated(model, k, w["k_norm"], length - 1), v.double()
+    pages = model.pool.view(-1, LAYERS, 2, KV_HEADS, PAGE, HEAD_DIM)[:, layer]
+    flat = (
+        pages[model.block_table[seq].long()]
+        .permute(1, 2, 0, 3, 4)
+        .reshape(2, KV_HEADS, -1, HEAD_DIM)[:, :, :length]
+        .double()
+    )
+    flat[0, :, -1], flat[1, :, -1] = k, v
+    keys, values = flat.repeat_interleave(Q_HEADS // KV_HEADS, 1)
+    scores = torch.einsum("hd,htd->ht", q, keys) * HEAD_DIM**-0.5
+    return torch.einsum("ht,htd->hd", scores.softmax(-1), values).reshape(-1)
+
+
+def error(got: Any, want: Any) -> float:
+    """‖got - want‖ / ‖want‖."""
+    return float((got.double() - want).norm() / want.norm())
+
+
+def check(model: Model, functions: Mapping[str, Any], plan: CudaPlan, seqs: int, length: int) -> dict[str, float]:
+    """Errors of one layer's kernels against float64, each on the inputs that the kernel before it left."""
+    torch, layer = model.gpu.torch, 5
+    w, (even, odd) = model.layers[layer], model.residual
+    errors = {}
+    for buffer in (even, odd, model.delta):
+        buffer.normal_()
+    model.at(length)
+    qkv, partial, combine, o, gate_up, down = model.layer(plan, layer, seqs)
+    for poisoned in (model.qkv, model.attended, model.gated, model.logits, model.sums, model.weights):
+        poisoned.fill_(float("nan"))
+    residual = odd[:seqs].double() + model.delta[:seqs].double()
+    model.gpu.run(functions, [qkv])
+    errors["residual"] = error(even[:seqs], residual)
+    errors["norm_matmul"] = error(model.qkv[:seqs], normed(residual, w["norm"]) @ w["qkv"].double().T)
+    model.gpu.run(functions, [partial, combine])
+    want = torch.stack([attended(model, layer, model.qkv[s], s, length) for s in range(seqs)])
+    errors["attention"] = error(model.attended[:seqs], want)
+    key, value = model.qkv[:seqs, Q_SIZE:].view(seqs, 2, KV_HEADS, HEAD_DIM).unbind(1)
+    slots = [divmod(int(model.slot[s]), PAGE) for s in range(seqs)]
+    pages = model.pool.view(-1, LAYERS, 2, KV_HEADS, PAGE, HEAD_DIM)[:, layer]
+    written = torch.stack([pages[page, :, :, slot] for page, slot in slots])
+    errors["keys"] = error(written[:, 0], rotated(model, key, w["k_norm"], length - 1))
+    errors["values"] = error(written[:, 1], value.double())
+    model.gpu.run(functions, [o])
+    errors["output_matmul"] = error(model.delta[:seqs], model.attended[:seqs].double() @ w["o"].double().T)
+    residual = even[:seqs].double() + model.delta[:seqs].double()
+    model.gpu.run(functions, [gate_up])
+    gate, up = (normed(residual, w["norm"]) @ w["gate_up"].double().T).split(FFN, -1)
+    errors["norm_gate_up"] = error(model.gated[:seqs], torch.nn.functional.silu(gate) * up)
+    model.gpu.run(functions, [down])
+    errors["down_matmul"] = error(model.delta[:seqs], model.gated[:seqs].double() @ w["down"].double().T)
+    residual = odd[:seqs].double() + model.delta[:seqs].double()
+    head, first, final, _ = model.step(plan, seqs)[-4:]
+    model.gpu.run(functions, [head, first, final])
+    logits = normed(residual, model.layers[0]["norm"]) @ model.table.double().T
+    errors["norm_matmul_f32"] = error(model.logits[:seqs], logits)
+    errors["argmax"] = float((model.next_token[:seqs] != model.logits[:seqs].argmax(-1)).sum())
+    return errors
+
+
+# Prefill
+
+
+def prefill(model: Model, plan: CudaPlan, chunks: Sequence[int]) -> dict[str, list[Launch]]:
+    """A layer's own kernels (all but the products) for a prompt in chunks, by kind."""
+    torch, w = model.gpu.torch, model.layers[5]
+    kinds: dict[str, list[Launch]] = {"attention": [], "heads": [], "norm": [], "silu_mul": []}
+    done = 0
+    for tokens in chunks:
+        lens = torch.tensor([done + tokens], device="cuda", dtype=torch.int32)
+        cu = torch.tensor([0, tokens], device="cuda", dtype=torch.int32)
+        positions = torch.arange(done, done + tokens, device="cuda")
+        table = model.block_table[0].long()
+        slots = table[positions // PAGE] * PAGE + positions % PAGE
+        done += tokens
+        sizes = (i32(Q_HEADS), i32(KV_HEADS), i32(HEAD_DIM), i32(QKV), i64(PAGE_STRIDE))
+        attention = (model.attended, model.qkv, model.cache(5), model.block_table, lens, cu, i32(1), i32(model.pages))
+        grid = (-(-tokens // 64) + 1, Q_HEADS, 1)
+        args = (*attention, *sizes, f32(HEAD_DIM**-0.5))
+        memory = plan.prefill_shared_mem
+        kinds["attention"].append(Launch("", "attention_prefill", grid, 128, args, memory, dependent=False))
+        where = (positions, model.cos_sin, model.cache(5), slots)
+        args = (model.qkv, w["q_norm"], w["k_norm"], *where, *sizes, f32(EPS))
+        grid = (tokens, (Q_HEADS + 2 * KV_HEADS) // 8, 1)
+        kinds["heads"].append(Launch("", "norm_rope_cache", grid, 256, args, dependent=False))
+        args = (model.normed, model.residual[0], model.delta, w["norm"], i32(HIDDEN), f32(EPS))
+        kinds["norm"].append(Launch("", "add_rms_norm", (tokens, 1, 1), 256, args, dependent=False))
+        grid = (tokens, -(-FFN // 2048), 1)
+        args = (model.gated, model.gate_up, i32(FFN))
+        kinds["silu_mul"].append(Launch("", "silu_mul", grid, 256, args, dependent=False))
+    return kinds
+
+
+def check_prefill(model: Model, functions: Mapping[str, Any], plan: CudaPlan) -> dict[str, float]:
+    """Errors of a second chunk's attention, and of its queries and keys, against float64."""
+    torch, (begun, tokens) = model.gpu.torch, (300, 211)
+    model.qkv.normal_()
+    before = model.qkv[:tokens].clone()
+    kinds = prefill(model, plan, [begun, tokens])
+    model.gpu.run(functions, [kinds["heads"][1]])
+    model.attended.fill_(float("nan"))
+    model.gpu.run(functions, [kinds["attention"][1]])
+    rows = [0, 1, 63, 64, 100, 210]
+    want = torch.stack([attended(model, 5, before[t], 0, begun + t + 1) for t in rows])
+    clean = bool(model.attended[:tokens].isfinite().all()) and bool(model.attended[tokens:].isnan().all())
+    return {"prefill": error(model.attended[rows], want), "prefill_rows": 0.0 if clean else 1.0}
+
+
+def report(name: str, microseconds: float, size: float) -> None:
+    print(f"{name:58} {microseconds:9.1f} µs  {size / microseconds / 1e6:6.3f} TB/s", flush=True)
+
+
+def differing_logits(model: Model, functions: Mapping[str, Any], launches: Sequence[Launch]) -> int:
+    """Logits that differ between kernels that overlap and the same ones one at a time, over a few steps."""
+    torch, logits = model.gpu.torch, []
+    apart = [replace(launch, dependent=False) for launch in launches]
+    for chain in (apart, launches):
+        model.at(272)
+        model.gpu.time(functions, chain, repeats=0, replays=3)
+        logits.append(model.logits[0].clone())
+    return int((logits[0].view(torch.int32) != logits[1].view(torch.int32)).sum())
+
+
+def sweep(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> list[dict[str, Any]]:
+    results = []
+    for tuning, modules in images.items():
+        step = model.step(CudaPlan(target, SIZES, tuning))
+        try:
+            functions = model.gpu.functions(modules)
+            differing = differing_logits(model, functions, step)
+            model.at(272)
+            microseconds = model.gpu.time(functions, step, repeats=5)
+        except RuntimeError as failure:
+            print(f"{tuning}: {failure}", file=sys.stderr)
+            continue
+        results.append({"us": microseconds, "differing": differing, "tuning": asdict(tuning)})
+    return sorted(results, key=lambda result: result["us"])
+
+
+def details(model: Model, modules: Mapping[str, bytes], plan: CudaPlan) -> dict[str, Any]:
+    """Each kernel alone, the step without it, longer contexts."""
+    functions, time = model.gpu.functions(modules), model.gpu.time
+    model.at(272)
+    step = model.step(plan)
+    sizes = {"qkv": QKV * HIDDEN, "o": HIDDEN * Q_SIZE, "gate_up": 2 * FFN * HIDDEN, "down": HIDDEN * FFN}
+    found: dict[str, Any] = {"alone": {}, "without": {}}
+    for kind in dict.fromkeys(launch.kind for launch in step):
+        model.at(272)
+        own = [launch for launch in step if launch.kind == kind]
+        found["alone"][kind] = time(functions, own) / len(own)
+        size = 2 * (VOCABULARY * HIDDEN if kind == "lm_head" else sizes.get(kind, 0))
+        report(f"{kind} alone, each of {len(own)}", found["alone"][kind], size)
+    for kind in found["alone"]:
+        model.at(272)
+        found["without"][kind] = time(functions, [launch for launch in step if launch.kind != kind])
+        report(f"step without {kind}", found["without"][kind], 0)
+    for percent in (100, 0):
+        model.at(272)
+        found[f"carveout {percent}"] = time(model.gpu.functions(modules, percent), step)
+        report(f"step, {percent} % shared memory preferred", found[f"carveout {percent}"], STEP_BYTES)
+    products = [launch for launch in step if launch.kind in (*sizes, "lm_head")]
+    found["products"] = time(functions, products)
+    report("products alone", found["products"], STEP_BYTES)
+    for chunks in ([512], [512, 197]):
+        for kind, launches in prefill(model, plan, chunks).items():
+            found[f"prefill {kind} {chunks}"] = time(functions, launches)
+            report(f"prefill {chunks} {kind}, a layer", found[f"prefill {kind} {chunks}"], 0)
+    return found
+
+
+def contexts(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> dict[str, float]:
+    """A step's time for short and long contexts, for each number of splits."""
+    found = {}
+    for length in (17, 272, 709, 4096, 16_384, 32_000):
+        for tuning, modules in images.items():
+            model.at(length)
+            step = model.step(CudaPlan(target, SIZES, tuning))
+            name = f"context {length}, {tuning.splits} splits"
+            found[name] = model.gpu.time(model.gpu.functions(modules), step, repeats=5)
+            report(name, found[name], STEP_BYTES + length * LAYERS * 4 * KV_HEADS * HEAD_DIM)
+    return found
+
+
+def measured(pool: ProcessPoolExecutor, tried: Sequence[Tuning], target: str) -> dict[str, Any]:
+    """Everything: errors first, then the sweep, then what the fastest tuning does."""
+
+    def images_of(tunings: Sequence[Tuning]) -> dict[Tuning, Mapping[str, bytes]]:
+        plans = [CudaPlan(target, SIZES, tuning) for tuning in tunings]
+        return dict(zip(tunings, pool.map(compiled, plans), strict=True))
+
+    images = images_of(tried)
+    print(f"compiled {len(images)} tunings", file=sys.stderr)
+    model = Model(Gpu())
+    results: dict[str, Any] = {"gpu": model.gpu.torch.cuda.get_device_name(), "bytes": STEP_BYTES}
+    results["sweep"] = sweep(model, images, target)
+    for result in results["sweep"]:
+        varied = {name: value for name, value in result["tuning"].items() if value != getattr(BASE, name)}
+        name = " ".join(f"{name}={value}" for name, value in varied.items()) or "default"
+        report(name + (f" DIFFERING {result['differing']}" if result["differing"] else ""), result["us"], STEP_BYTES)
+    best = Tuning(**results["sweep"][0]["tuning"])
+    eight = CudaPlan(target, replace(SIZES, sequences=8), best)
+    coming = pool.submit(compiled, eight)
+    splits = images_of([replace(best, splits=splits) for splits in SPLITS])
+    of_eight = model.gpu.functions(coming.result())
+    plan, functions = CudaPlan(target, SIZES, best), model.gpu.functions(images[best])
+    results["errors"] = {"1": check(model, functions, plan, 1, 272), **check_prefill(model, functions, plan)}
+    for seqs, length in ((3, 33), (8, 1000)):
+        results["errors"][f"{seqs}"] = check(model, of_eight, eight, seqs, length)
+    print(json.dumps(results["errors"], indent=1))
+    results["best"] = details(model, images[best], plan)
+    results["contexts"] = contexts(model, splits, target)
+    model.at(272)
+    results["eight"] = model.gpu.time(of_eight, model.step(eight, 8))
+    report("eight sequences", results["eight"], STEP_BYTES)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few tunings")
+    parser.add_argument("--target", default="sm_90a")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    tried = tunings(options.quick)
+    with ProcessPoolExecutor() as pool:
+        results = measured(pool, tried, options.target)
+    if options.json is not None:
+        temporary = options.json.with_suffix(".partial")
+        temporary.write_text(json.dumps(results, indent=1) + "\n")
+        temporary.replace(options.json)
+
+
+if __name__ == "__main__":
+    main()

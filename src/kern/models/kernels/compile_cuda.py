@@ -1,0 +1,62 @@
+"""Compiling the CUDA kernels with NVRTC, at build time, for one architecture; no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar, Final
+
+from kern.device.base import DeviceUnavailable
+from kern.manifest.errors import KernError
+from kern.models.kernels.cuda_plan import CudaPlan
+
+SOURCES: Final = Path(__file__).parent / "cuda"
+_INSTALL: Final = "pip install 'kern-runtime[cuda]'"
+
+
+class CudaCompilerMissing(KernError):
+    """NVRTC, its bindings or CUDA's headers are not installed."""
+
+    code: ClassVar[str] = "cuda-compiler-missing"
+    exit_code: ClassVar[int] = 2
+
+
+def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
+    """Compile every kernel source for the plan's target: cubins by file name.
+
+    The same compiler gives the same bytes each time. Raises CudaCompilerMissing; CompileError with the compiler's log.
+    """
+    compile_cubin, headers = _compiler(), _header_folders()
+    options = (
+        "--std=c++17",
+        *(f"--include-path={folder}" for folder in (SOURCES, *headers)),
+        *(f"--define-macro={name}={value}" for name, value in plan.defines().items()),
+    )
+    try:
+        return {
+            f"{source.stem}.cubin": compile_cubin(source.read_text(), source.name, plan.target, options)
+            for source in sorted(SOURCES.glob("*.cu"))
+        }
+    except DeviceUnavailable as error:
+        raise CudaCompilerMissing(error.message, error.help) from error
+
+
+def _compiler() -> Callable[..., bytes]:
+    try:
+        from kern.device.cuda.compiler import compile_cubin
+    except ImportError as error:
+        raise CudaCompilerMissing(f"CUDA's compiler needs cuda-bindings: {error}", _INSTALL) from error
+    return compile_cubin
+
+
+def _header_folders() -> tuple[Path, ...]:
+    """Where the wheels nvidia-cuda-runtime and nvidia-cuda-cccl have their headers."""
+    try:
+        spec = find_spec("nvidia.cu13")
+    except ModuleNotFoundError:
+        spec = None
+    places = [Path(place) / "include" for place in (spec and spec.submodule_search_locations) or ()]
+    if not any((place / "cuda_bf16.h").is_file() for place in places):
+        raise CudaCompilerMissing("CUDA's headers (nvidia-cuda-runtime) are not installed", _INSTALL)
+    return tuple(folder for place in places for folder in (place, place / "cccl"))

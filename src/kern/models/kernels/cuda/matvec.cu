@@ -1,0 +1,95 @@
+// The products of a step of one token a sequence: with the norm before them, and with the gated activation after.
+#include "matvec.cuh"
+#include "residual.cuh"
+
+template <int PARTS, class Residual, class Store>
+__device__ static void norm_matvec(const Residual& residual, const bf16* weight, const bf16* w, int rows, int n, int k,
+                                   float eps, Store store) {
+    expect(k, HIDDEN);
+    Slice slice(rows);
+    auto& shared = Shared<HIDDEN, PARTS>::get();
+    Stream<HIDDEN, PARTS> stream(shared, w, n);
+    NormedRows<HIDDEN> normed(weight);
+    wait_for_previous_kernels();
+    normed.into(shared, slice, residual, eps);
+    stream.run(slice.count, [&](int row, int output, float sum, float other) {
+        store(static_cast<i64>(slice.first + row) * n + output, sum, other);
+    });
+}
+
+// The slice's rows of x into shared memory.
+template <int K>
+__device__ static void load_rows(Shared<K, 1>& shared, const Slice& slice, const bf16* x) {
+    constexpr int PIECES = K / LANE_K, AT_ONCE = 8;
+    const uint4* from = reinterpret_cast<const uint4*>(x + static_cast<i64>(slice.first) * K);
+    int count = slice.count * PIECES;
+    for (int begin = threadIdx.x; begin < count; begin += AT_ONCE * THREADS) {
+        uint4 piece[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (begin + i * THREADS < count) piece[i] = load_fresh<uint4>(from + begin + i * THREADS);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int at = begin + i * THREADS;
+            if (at < count) *reinterpret_cast<uint4*>(&shared.x[at / PIECES][at % PIECES * LANE_K]) = piece[i];
+        }
+    }
+    __syncthreads();
+}
+
+template <int K, bool PREFETCH>
+__device__ static void plain_matvec(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    expect(k, K);
+    Slice slice(rows);
+    auto& shared = Shared<K, 1>::get();
+    Stream<K, 1> stream(shared, w, n);
+    if (PREFETCH) stream.prefetch();
+    wait_for_previous_kernels();
+    load_rows<K>(shared, slice, x);
+    stream.run(slice.count, [&](int row, int output, float sum, float) {
+        c[static_cast<i64>(slice.first + row) * n + output] = __float2bfloat16(sum);
+    });
+}
+
+// residual = table[ids]; c = norm(residual) · wᵀ
+KERNEL(THREADS, MATVEC_RESIDENT)
+embed_norm_matmul(bf16* c, float* residual, const i64* ids, const bf16* table, const bf16* weight, const bf16* w,
+                  int rows, int n, int k, float eps) {
+    norm_matvec<1>(EmbeddedResidual{ids, table, residual}, weight, w, rows, n, k, eps,
+                       [&](i64 at, float sum, float) { c[at] = __float2bfloat16(sum); });
+}
+
+// residual = before + delta; c = norm(residual) · wᵀ
+KERNEL(THREADS, MATVEC_RESIDENT)
+norm_matmul(bf16* c, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
+            int rows, int n, int k, float eps) {
+    norm_matvec<1>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
+                       [&](i64 at, float sum, float) { c[at] = __float2bfloat16(sum); });
+}
+
+// c = norm(before + delta) · wᵀ, in f32
+KERNEL(THREADS, MATVEC_RESIDENT)
+norm_matmul_f32(float* c, const float* before, const bf16* delta, const bf16* weight, const bf16* w, int rows, int n,
+                int k, float eps) {
+    norm_matvec<1>(AddedResidual{before, delta, nullptr}, weight, w, rows, n, k, eps,
+                       [&](i64 at, float sum, float) { c[at] = sum; });
+}
+
+// residual = before + delta; y = silu(gate) · up of norm(residual) · wᵀ, whose first half is gate, its second up
+KERNEL(THREADS, MATVEC_RESIDENT)
+norm_gate_up(bf16* y, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
+             int rows, int n, int k, float eps) {
+    norm_matvec<2>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
+                      [&](i64 at, float gate, float up) { y[at] = __float2bfloat16(silu(gate) * up); });
+}
+
+// c = x · wᵀ, of attention's width and of the feed-forward's
+KERNEL(THREADS, MATVEC_RESIDENT)
+output_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    plain_matvec<Q_SIZE, (MATVEC_PREFETCH_KB > 0)>(c, x, w, rows, n, k);
+}
+
+KERNEL(THREADS, MATVEC_RESIDENT)
+down_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    plain_matvec<FFN, false>(c, x, w, rows, n, k);
+}

@@ -1,0 +1,99 @@
+// Kernels over the rows of a chunk, a block a row: embedding, norms, the gated activation.
+#include "kernel.cuh"
+
+constexpr int ROW_THREADS = 256;
+constexpr int ROW_WARPS = ROW_THREADS / WARP;
+constexpr int VECTORS = HIDDEN / 4;
+constexpr int MINE = ceil_div(VECTORS, ROW_THREADS);
+static_assert(HIDDEN % 4 == 0 && FFN % 8 == 0, "rows of whole vectors");
+
+__device__ static float4 widen(const Bf16x4& x) {
+    float2 low = __bfloat1622float2(x.pair[0]), high = __bfloat1622float2(x.pair[1]);
+    return {low.x, low.y, high.x, high.y};
+}
+
+__device__ static float block_sum(float value) {
+    __shared__ float part[ROW_WARPS];
+    value = warp_sum(value);
+    if (lane_index() == 0) part[warp_index()] = value;
+    __syncthreads();
+    float sum = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < ROW_WARPS; warp++) sum += part[warp];
+    return sum;
+}
+
+// y = x / sqrt(mean(x^2) + eps) · weight, of this thread's vectors of a row
+__device__ static void norm_row(bf16* y, const float4 (&x)[MINE], const bf16* weight, float eps) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < MINE; i++) sum += x[i].x * x[i].x + x[i].y * x[i].y + x[i].z * x[i].z + x[i].w * x[i].w;
+    float scale = inverse_rms(block_sum(sum), HIDDEN, eps);
+#pragma unroll
+    for (int i = 0; i < MINE; i++) {
+        int at = i * ROW_THREADS + threadIdx.x;
+        if (at >= VECTORS) continue;
+        float4 gain = widen(reinterpret_cast<const Bf16x4*>(weight)[at]);
+        Bf16x4 out;
+        out.pair[0] = __floats2bfloat162_rn(x[i].x * scale * gain.x, x[i].y * scale * gain.y);
+        out.pair[1] = __floats2bfloat162_rn(x[i].z * scale * gain.z, x[i].w * scale * gain.w);
+        reinterpret_cast<Bf16x4*>(y)[at] = out;
+    }
+}
+
+// x[t] = table[ids[t]]
+KERNEL(ROW_THREADS, 1)
+embedding(float* x, const i64* ids, const bf16* table, int hidden) {
+    expect(hidden, HIDDEN);
+    const bf16* from = table + ids[blockIdx.x] * HIDDEN;
+    float* to = x + static_cast<i64>(blockIdx.x) * HIDDEN;
+    for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS)
+        reinterpret_cast<float4*>(to)[at] = widen(reinterpret_cast<const Bf16x4*>(from)[at]);
+}
+
+KERNEL(ROW_THREADS, 1)
+rms_norm(bf16* y, const float* x, const bf16* weight, int hidden, float eps) {
+    expect(hidden, HIDDEN);
+    i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
+    float4 v[MINE] = {};
+#pragma unroll
+    for (int i = 0; i < MINE; i++) {
+        int at = i * ROW_THREADS + threadIdx.x;
+        if (at < VECTORS) v[i] = reinterpret_cast<const float4*>(x + row)[at];
+    }
+    norm_row(y + row, v, weight, eps);
+}
+
+// x += delta; y = norm(x)
+KERNEL(ROW_THREADS, 1)
+add_rms_norm(bf16* y, float* x, const bf16* delta, const bf16* weight, int hidden, float eps) {
+    expect(hidden, HIDDEN);
+    i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
+    float4 v[MINE] = {};
+#pragma unroll
+    for (int i = 0; i < MINE; i++) {
+        int at = i * ROW_THREADS + threadIdx.x;
+        if (at >= VECTORS) continue;
+        v[i] = reinterpret_cast<const float4*>(x + row)[at];
+        float4 d = widen(reinterpret_cast<const Bf16x4*>(delta + row)[at]);
+        v[i] = {v[i].x + d.x, v[i].y + d.y, v[i].z + d.z, v[i].w + d.w};
+        reinterpret_cast<float4*>(x + row)[at] = v[i];
+    }
+    norm_row(y + row, v, weight, eps);
+}
+
+// y [tokens, FFN] = silu(gate) · up of gate_up [tokens, 2 FFN]; a thread eight elements
+KERNEL(ROW_THREADS, 1)
+silu_mul(bf16* y, const bf16* gate_up, int ffn) {
+    expect(ffn, FFN);
+    int at = blockIdx.y * ROW_THREADS + threadIdx.x;
+    if (at >= FFN / 8) return;
+    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * FFN;
+    Bf16x8 gate = reinterpret_cast<const Bf16x8*>(from)[at], up = reinterpret_cast<const Bf16x8*>(from + FFN)[at], out;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 g = __bfloat1622float2(gate.pair[i]), u = __bfloat1622float2(up.pair[i]);
+        out.pair[i] = __floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y);
+    }
+    reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * FFN)[at] = out;
+}

@@ -1,0 +1,188 @@
+"""The transformer kernels for a GPU: each entry's implementation, pinned to the modules it is in.
+
+A chunk of tokens goes through products by cublasLt and kernels of our own beside them. A step of one token a sequence
+has entries of its own, that a layer calls in this order: `norm_matmul` (of the first layer: `embed_norm_matmul`),
+`norm_append_attention` (without norms of queries and keys: `append_attention`), `output_matmul`, `norm_gate_up`,
+`down_matmul`; then `norm_matmul_f32`, `argmax`, `advance`. The residual stream alternates between two buffers there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kern.manifest.expressions import Add, CeilDiv, Expr, Sym
+from kern.manifest.params import Param
+from kern.manifest.types import EXTERN_PREFIX, I32, Arg, Dim3, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
+from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.interfaces import FUSED_INTERFACES, INTERFACES, params
+
+Grid: TypeAlias = tuple[Expr, Expr, Expr]
+
+ARGMAX_PARTS: Final = 64
+"""Parts into which a row is cut for its greatest element."""
+
+_TOKENS = Sym(sym="tokens")
+_SEQS = Sym(sym="seqs")
+_ROW_THREADS: Final = (256, 1, 1)
+_HEADS_A_BLOCK: Final = 8
+_ELEMENTS_A_BLOCK: Final = 2048
+_QUERIES_A_BLOCK: Final = 64
+_NORMED = ("norm_rope_cache", "norm_append_attention")
+_PLAIN = ("rope_cache", "append_attention")
+
+
+def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str], *, qk_norm: bool) -> dict[str, Kernel]:
+    """The entries for `plan`, over the symbols `tokens` and `seqs`.
+
+    `modules` gives the SHA-256 of each file that `compile_cuda_modules` made. `qk_norm`: queries and keys are normed
+    before they are rotated. Raises KeyError where a module is missing.
+    """
+    return _Library(plan, modules).kernels(qk_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    plan: CudaPlan
+    modules: Mapping[str, str]
+
+    def kernels(self, qk_norm: bool) -> dict[str, Kernel]:
+        sizes, once = self.plan.sizes, (1, 1, 1)
+        heads = -(-(sizes.q_heads + 2 * sizes.kv_heads) // _HEADS_A_BLOCK)
+        columns = -(-sizes.ffn // _ELEMENTS_A_BLOCK)
+        queries: Grid = (Add(add=(CeilDiv(ceil_div=(_TOKENS, _QUERIES_A_BLOCK)), _SEQS)), sizes.q_heads, 1)
+        rope_cache, attention = _NORMED if qk_norm else _PLAIN
+        row: Grid = (_TOKENS, 1, 1)
+        return {
+            "embedding": self.single("embedding", "rows", row, _ROW_THREADS),
+            "rms_norm": self.single("rms_norm", "rows", row, _ROW_THREADS),
+            "add_rms_norm": self.single("add_rms_norm", "rows", row, _ROW_THREADS),
+            rope_cache: self.single(rope_cache, "heads", (_TOKENS, heads, 1), _ROW_THREADS),
+            "attention_prefill": self.single(
+                "attention_prefill", "attention_prefill", queries, (128, 1, 1), self.plan.prefill_shared_mem
+            ),
+            "silu_mul": self.single("silu_mul", "rows", (_TOKENS, columns, 1), _ROW_THREADS),
+            "matmul": _extern("matmul", "cublaslt_bf16_tn"),
+            "matmul_f32": _extern("matmul_f32", "cublaslt_bf16_tn_f32"),
+            "token_nll": self.single("token_nll", "logits", row, _ROW_THREADS),
+            "begin": self.single("begin", "feedback", once, (32, 1, 1)),
+            "embed_norm_matmul": self.matvec("embed_norm_matmul", sizes.hidden),
+            "norm_matmul": self.matvec("norm_matmul", sizes.hidden),
+            "norm_matmul_f32": self.matvec("norm_matmul_f32", sizes.hidden),
+            "norm_gate_up": self.matvec("norm_gate_up", sizes.hidden, pairs=True),
+            attention: self.attention(attention),
+            "output_matmul": self.matvec("output_matmul", sizes.q_size),
+            "down_matmul": self.matvec("down_matmul", sizes.ffn),
+            "argmax": self.argmax(),
+            "advance": self.single("advance", "feedback", once, (32, 1, 1), chained=True),
+        }
+
+    def single(
+        self, entry: str, module: str, grid: Grid, block: Dim3, shared_mem: int = 0, *, chained: bool = False
+    ) -> Kernel:
+        """An entry that is one launch of the kernel of its name."""
+        interface = _interface(entry)
+        forward = tuple(Arg(arg=i) for i in range(len(interface)))
+        step = self.step(module, entry, interface, grid, block, forward, shared_mem=shared_mem, chained=chained)
+        return Kernel(params=interface, impl=Impl(steps=(step,)))
+
+    def matvec(self, entry: str, k: int, *, pairs: bool = False) -> Kernel:
+        grid: Grid = (self.plan.matvec_blocks, CeilDiv(ceil_div=(_TOKENS, self.plan.rows)), 1)
+        block = (32 * self.plan.tuning.warps, 1, 1)
+        memory = self.plan.matvec_shared_mem(k, pairs=pairs)
+        return self.single(entry, "matvec", grid, block, memory, chained=True)
+
+    def attention(self, entry: str) -> Kernel:
+        """Partial sums of each split of the context, then one of them all."""
+        sizes, splits, interface = self.plan.sizes, self.plan.tuning.splits, _interface(entry)
+        parts = ScratchArg(scratch="sums"), ScratchArg(scratch="weights")
+        names = [str(param) for param in interface]
+        lengths, pages, heads = names.index("i32") - 1, names.index("i32"), names.index("i32") + 1
+        partial = self.step(
+            "attention_decode",
+            f"{entry}_partial",
+            (*params("out:f32 out:f32"), *interface[1:]),
+            (splits, sizes.kv_heads, _SEQS),
+            (128, 1, 1),
+            (*parts, *(Arg(arg=i) for i in range(1, len(interface)))),
+            shared_mem=self.plan.decode_shared_mem,
+            chained=True,
+        )
+        combine = self.step(
+            "attention_decode",
+            "attention_combine",
+            params("out:bf16 in:f32 in:f32 in:i32 i32 i32"),
+            (sizes.q_heads, _SEQS, 1),
+            (sizes.head_dim, 1, 1),
+            (Arg(arg=0), *parts, Arg(arg=lengths), Arg(arg=pages), Arg(arg=heads)),
+            chained=True,
+        )
+        scratch = {
+            "sums": Scratch(dtype="f32", shape=(_SEQS, sizes.q_heads, splits, sizes.head_dim)),
+            "weights": Scratch(dtype="f32", shape=(_SEQS, sizes.q_heads, splits, 2)),
+        }
+        return Kernel(params=interface, impl=Impl(scratch=scratch, steps=(partial, combine)))
+
+    def argmax(self) -> Kernel:
+        parts = ScratchArg(scratch="best"), ScratchArg(scratch="index")
+        find = self.step(
+            "logits",
+            "argmax_partial",
+            params("out:f32 out:i32 in:f32 i32"),
+            (ARGMAX_PARTS, _SEQS, 1),
+            _ROW_THREADS,
+            (*parts, Arg(arg=1), Arg(arg=2)),
+            chained=True,
+        )
+        choose = self.step(
+            "logits",
+            "argmax_final",
+            params("out:i64 in:f32 in:i32 i32"),
+            (_SEQS, 1, 1),
+            (32, 1, 1),
+            (Arg(arg=0), *parts, I32(i32=ARGMAX_PARTS)),
+            chained=True,
+        )
+        scratch = {
+            "best": Scratch(dtype="f32", shape=(_SEQS, ARGMAX_PARTS)),
+            "index": Scratch(dtype="i32", shape=(_SEQS, ARGMAX_PARTS)),
+        }
+        return Kernel(params=_interface("argmax"), impl=Impl(scratch=scratch, steps=(find, choose)))
+
+    def step(
+        self,
+        module: str,
+        symbol: str,
+        abi: tuple[Param, ...],
+        grid: Grid,
+        block: Dim3,
+        args: tuple[StepArg, ...],
+        *,
+        shared_mem: int = 0,
+        chained: bool,
+    ) -> Step:
+        """One launch; a chained one may start before the launch ahead of it has finished."""
+        file = f"{module}.cubin"
+        return Step(
+            symbol=symbol,
+            params=abi,
+            block=block,
+            grid=grid,
+            shared_mem=shared_mem,
+            cubin=file,
+            sha256=self.modules[file],
+            pdl=chained and self.plan.dependent_launch,
+            args=args,
+        )
+
+
+def _interface(entry: str) -> tuple[Param, ...]:
+    return INTERFACES[entry] if entry in INTERFACES else FUSED_INTERFACES[entry]
+
+
+def _extern(entry: str, operator: str) -> Kernel:
+    interface = _interface(entry)
+    forward = tuple(Arg(arg=i) for i in range(len(interface)))
+    step = Step(symbol=EXTERN_PREFIX + operator, params=interface, block=(1, 1, 1), grid=(1, 1, 1), args=forward)
+    return Kernel(params=interface, impl=Impl(steps=(step,)))

@@ -1,0 +1,181 @@
+"""What the CUDA kernels are compiled for: a model's sizes and a target, and the launches that follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from kern.manifest.errors import KernError
+
+HEAD_DIMS: Final = (64, 128)
+MAX_GROUP: Final = 16
+"""Most query heads a key head: the rows of a tensor-core product."""
+_CHUNK: Final = 32
+"""Elements of k that a step of a matrix-vector kernel takes."""
+_X_PADDING: Final = 32
+_BATCH_SUMS: Final = 2 * 4 * 8
+"""Sums a warp and row that a matrix-vector kernel keeps: two batches of four tiles of 8."""
+_LEAST_RING: Final = 32 * 1024
+_MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
+"""Of each architecture's largest common card. It sets how work is cut, never whether it is done."""
+_SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
+"""KB of shared memory a block may have, where it is more than 99."""
+_TARGET: Final = re.compile(r"sm_(?P<number>[1-9][0-9]+)[af]?")
+
+
+class UnknownCudaTarget(KernError):
+    """The CUDA kernels are not written for this target."""
+
+    code: ClassVar[str] = "unknown-cuda-target"
+    exit_code: ClassVar[int] = 2
+
+
+class UnsupportedSizes(KernError):
+    """The CUDA kernels do not take a size."""
+
+    code: ClassVar[str] = "unsupported-sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A transformer's sizes in elements. `sequences` is the most that decode at once."""
+
+    hidden: int
+    ffn: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    sequences: int = 1
+
+    @property
+    def q_size(self) -> int:
+        """Width of all query heads."""
+        return self.q_heads * self.head_dim
+
+    def __post_init__(self) -> None:
+        """Raises UnsupportedSizes."""
+        if self.head_dim not in HEAD_DIMS:
+            raise UnsupportedSizes(f"head_dim is {self.head_dim}", f"the CUDA kernels take {HEAD_DIMS}")
+        if self.q_heads > MAX_GROUP * self.kv_heads:
+            raise UnsupportedSizes(
+                f"{self.q_heads} query heads share {self.kv_heads} key heads",
+                f"the CUDA kernels take up to {MAX_GROUP} query heads a key head",
+            )
+        for name in ("hidden", "ffn", "q_size"):
+            if getattr(self, name) % _CHUNK:
+                raise UnsupportedSizes(
+                    f"{name} is {getattr(self, name)}", f"the CUDA kernels take multiples of {_CHUNK}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the kernels of a decode step are cut. The defaults are the fastest measured on an H200.
+
+    `warps` a block and `blocks` a multiprocessor of the matrix-vector kernels; `resident` bounds the registers, so that
+    so many blocks fit a multiprocessor; `ring_kb` of weights on their way to a block, which leave room for the next
+    kernel's; `steps` of a warp between two waits for weights; `start_late`: the next kernel starts when a block has
+    asked for its last weights, so that memory is kept busy between the two, else when the inputs are there;
+    `prefetch_kb` of weights that the product after attention brings into the L2 while it waits. `splits` of the context
+    in attention.
+    """
+
+    warps: int = 8
+    blocks: int = 1
+    resident: int = 2
+    ring_kb: int = 80
+    steps: int = 2
+    start_late: bool = True
+    prefetch_kb: int = 0
+    splits: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CudaPlan:
+    """Kernels for `target` (`sm_90a`, …) and a model's sizes."""
+
+    target: str
+    sizes: Sizes
+    tuning: Tuning = field(default_factory=Tuning)
+
+    def __post_init__(self) -> None:
+        """Raises UnknownCudaTarget."""
+        match = _TARGET.fullmatch(self.target)
+        if match is None or int(match["number"]) < 80:
+            raise UnknownCudaTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
+
+    @property
+    def architecture(self) -> int:
+        """90 for sm_90a."""
+        return int(self.target.removeprefix("sm_").rstrip("af"))
+
+    @property
+    def dependent_launch(self) -> bool:
+        """Whether a kernel may start before the one ahead of it has finished."""
+        return self.architecture >= 90
+
+    @property
+    def matvec_blocks(self) -> int:
+        """Blocks of a matrix-vector kernel."""
+        return self.tuning.blocks * _MULTIPROCESSORS.get(self.architecture, 132)
+
+    @property
+    def rows(self) -> int:
+        """Rows that share one reading of the weights: 8, or fewer where shared memory is short."""
+        fitting = [rows for rows in (1, 2, 4, 8) if self._room(rows) >= _LEAST_RING]
+        enough = [rows for rows in fitting if rows >= self.sizes.sequences]
+        return min(enough) if enough else max(fitting)
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of weights on their way to a block of a matrix-vector kernel."""
+        return min(self.tuning.ring_kb * 1024, self._room(self.rows))
+
+    def matvec_shared_mem(self, k: int, *, pairs: bool = False) -> int:
+        """Bytes of dynamic shared memory of a matrix-vector kernel whose inner dimension is `k`.
+
+        `pairs`: it computes two products for each output.
+        """
+        return self.ring_bytes + self._work(k, self.rows, 2 if pairs else 1)
+
+    def _room(self, rows: int) -> int:
+        """Bytes that a ring may have in the kernel that needs the most beside it, a multiple of 1024."""
+        limit = _SHARED_MEM.get(self.architecture, 99) * 1024
+        s = self.sizes
+        work = max(self._work(s.hidden, rows, 2), self._work(s.ffn, rows, 1), self._work(s.q_size, rows, 1))
+        return (limit - work) // 1024 * 1024
+
+    def _work(self, k: int, rows: int, parts: int) -> int:
+        """Bytes of inputs and sums."""
+        return rows * (2 * (k + _X_PADDING) + 4 * self.tuning.warps * (_BATCH_SUMS * parts + 1))
+
+    @property
+    def prefill_shared_mem(self) -> int:
+        """Bytes of dynamic shared memory of attention over a chunk: five tiles of 64 rows."""
+        return 5 * 64 * self.sizes.head_dim * 2
+
+    @property
+    def decode_shared_mem(self) -> int:
+        """Bytes of dynamic shared memory of attention of one token: pages of four warps, queries, the token, sums."""
+        head = self.sizes.head_dim * 2
+        return 4 * 2 * 16 * head + 16 * head + 2 * head + 2 * 4 * 16 * 4
+
+    def defines(self) -> Mapping[str, int]:
+        """The macros that the sources are compiled with."""
+        s, t = self.sizes, self.tuning
+        return {
+            "HIDDEN": s.hidden,
+            "FFN": s.ffn,
+            "Q_SIZE": s.q_size,
+            "HEAD_DIM": s.head_dim,
+            "ROWS": self.rows,
+            "SPLITS": t.splits,
+            "MATVEC_WARPS": t.warps,
+            "MATVEC_RESIDENT": t.resident,
+            "MATVEC_RING_BYTES": self.ring_bytes,
+            "MATVEC_STEPS": t.steps,
+            "MATVEC_START_LATE": int(t.start_late),
+            "MATVEC_PREFETCH_KB": t.prefetch_kb,
+        }

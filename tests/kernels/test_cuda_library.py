@@ -1,0 +1,108 @@
+"""The CUDA library without a GPU: every kernel compiles for each architecture, and is what its declaration says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from kern.artifact.fitting import faults
+from kern.artifact.modules import describe
+from kern.artifact.targets import parse
+from kern.manifest.types import Kernel
+from kern.models.kernels import compile_cuda
+from kern.models.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_modules
+from kern.models.kernels.cuda_library import cuda_kernels
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes, UnknownCudaTarget, UnsupportedSizes
+from kern.models.kernels.interfaces import FUSED_INTERFACES, INTERFACES
+
+TINY = Sizes(hidden=128, ffn=256, q_heads=4, kv_heads=2, head_dim=64)
+SMOLLM2 = Sizes(hidden=576, ffn=1536, q_heads=9, kv_heads=3, head_dim=64, sequences=3)
+QWEN3_4B = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128, sequences=8)
+
+
+PLANS = {
+    "sm_80": CudaPlan("sm_80", TINY),
+    "sm_90a": CudaPlan("sm_90a", QWEN3_4B),
+    "sm_100": CudaPlan("sm_100", SMOLLM2),
+    "sm_80 again": CudaPlan("sm_80", TINY),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Mapping[str, Mapping[str, bytes]]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        return dict(zip(PLANS, pool.map(compile_cuda_modules, PLANS.values()), strict=True))
+
+
+def library(plan: CudaPlan, images: Mapping[str, bytes], qk_norm: bool) -> dict[str, Kernel]:
+    return cuda_kernels(plan, {n: hashlib.sha256(i).hexdigest() for n, i in images.items()}, qk_norm=qk_norm)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100"])
+def test_every_step_fits_its_module(compiled: Mapping[str, Mapping[str, bytes]], target: str):
+    plan, images = PLANS[target], compiled[target]
+    modules = {n: describe(n, image, hashlib.sha256(image).hexdigest()) for n, image in images.items()}
+    declared = set()
+    for kernel in (*library(plan, images, True).values(), *library(plan, images, False).values()):
+        for step in kernel.impl.steps:
+            if step.extern:
+                continue
+            assert step.cubin is not None
+            module = modules[step.cubin]
+            assert step.sha256 == module.sha256
+            assert isinstance(step.shared_mem, int)
+            assert not list(faults(step, module, module.kernels[step.symbol], step.shared_mem, ()))
+            assert not step.pdl or parse(target).number >= 90
+            declared.add((step.cubin, step.symbol))
+    assert {module.target for module in modules.values()} == {target}
+    assert declared == {(name, symbol) for name, module in modules.items() for symbol in module.kernels}
+
+
+def test_the_same_source_gives_the_same_bytes(compiled: Mapping[str, Mapping[str, bytes]]):
+    assert compiled["sm_80"] == compiled["sm_80 again"]
+
+
+@pytest.mark.parametrize("qk_norm", [True, False])
+def test_every_entry_has_its_interface(qk_norm: bool):
+    hashes = {f"{source.stem}.cubin": "0" * 64 for source in compile_cuda.SOURCES.glob("*.cu")}
+    kernels = cuda_kernels(CudaPlan("sm_90a", TINY), hashes, qk_norm=qk_norm)
+    known = {**INTERFACES, **FUSED_INTERFACES}
+    assert all(kernel.params == known[name] for name, kernel in kernels.items())
+
+
+def test_fewer_rows_share_a_reading_where_shared_memory_is_short():
+    assert CudaPlan("sm_90a", QWEN3_4B).rows == 8
+    assert CudaPlan("sm_89", QWEN3_4B).rows == 2
+    assert CudaPlan("sm_90a", SMOLLM2).rows == 4
+    assert CudaPlan("sm_90a", TINY).rows == 1
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_9", "x86-64-v3", "sm_90b"])
+def test_a_target_that_is_none(target: str):
+    with pytest.raises(UnknownCudaTarget, match=target):
+        CudaPlan(target, TINY)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("head_dim", {"head_dim": 80}),
+        ("hidden", {"hidden": 100}),
+        ("ffn", {"ffn": 48}),
+        ("query heads", {"q_heads": 64}),
+    ],
+)
+def test_sizes_that_the_kernels_do_not_take(name: str, sizes: dict[str, int]):
+    with pytest.raises(UnsupportedSizes, match=name):
+        Sizes(**{"hidden": 128, "ffn": 256, "q_heads": 4, "kv_heads": 2, "head_dim": 64, **sizes})
+
+
+def test_no_headers(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compile_cuda, "find_spec", lambda name: None)
+    with pytest.raises(CudaCompilerMissing) as missing:
+        compile_cuda_modules(CudaPlan("sm_90a", TINY))
+    assert "kern-runtime[cuda]" in missing.value.help
