@@ -103,6 +103,14 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
             ("K0706", "/programs/step/dispatches/0/args/0"),
         ],
     ),
+    "a block too deep in z alone": (
+        {"/kernels/scale/impl/steps/0/block": "[1, 16, 2048]"},
+        [("K0505", "/kernels/scale/impl/steps/0/block/2")],
+    ),
+    "a block too deep in z, and too large at any depth": (
+        {"/kernels/scale/impl/steps/0/block": "[32, 32, 65]"},
+        [("K0505", "/kernels/scale/impl/steps/0/block/2"), ("K0504", "/kernels/scale/impl/steps/0/block")],
+    ),
     "no programs": ({"/programs": "{}"}, [("K0906", "/programs")]),
     "a program without dispatches leaves the rest not 'unused'": (
         {"/programs/step/dispatches": "[]"},

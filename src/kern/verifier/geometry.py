@@ -126,10 +126,11 @@ def _block(step: Step, path: Path) -> Iterator[Diagnostic]:
     low = [index for index, size in enumerate(step.block) if size < 1]
     for index in low:
         yield BLOCK_ZERO.at((*path, index), f"a block dimension of {step.block[index]}", "write 1 or more")
-    if step.block[2] > MAX_BLOCK_Z:
-        message = f"a third block dimension of {step.block[2]}, more than {MAX_BLOCK_Z}"
+    x, y, z = step.block
+    if z > MAX_BLOCK_Z:
+        message = f"a third block dimension of {z}, more than {MAX_BLOCK_Z}"
         yield BLOCK_Z.at((*path, 2), message, "move threads to the first or second dimension")
-    elif not low and math.prod(step.block) > MAX_THREADS:
+    if not low and x * y * min(z, MAX_BLOCK_Z) > MAX_THREADS:
         message = f"{number(math.prod(step.block))} threads in a block, more than {MAX_THREADS}"
         yield BLOCK_TOO_LARGE.at(path, message, "make the block smaller, and the grid larger")
 
