@@ -15,8 +15,8 @@ MODULE_MISSING = Code(
     "else: a pinned step runs the file it names or nothing. Put the file there, or correct the name in "
     "`cubin`.",
     FolderExample(
-        'a step says "cubin": "filters.cubin"; kernels/ holds only products.cubin',
-        "filters.cubin is copied into kernels/",
+        'a step says "cubin": "waves.cubin"; kernels/ holds only products.cubin',
+        "waves.cubin is copied into kernels/",
     ),
 )
 HASH_DIFFERS = Code(
@@ -26,8 +26,8 @@ HASH_DIFFERS = Code(
     "file was damaged or replaced, or it was rebuilt and the manifest was not. Nothing of such a file is used. "
     "Rebuild the folder, or take the new hash into the manifest if the change was meant.",
     FolderExample(
-        "one byte of kernels/filters.cubin was changed after the manifest was written",
-        "kernels/filters.cubin is the file that was hashed",
+        "one byte of kernels/waves.cubin was changed after the manifest was written",
+        "kernels/waves.cubin is the file that was hashed",
     ),
 )
 UNSAFE_FILE = Code(
@@ -37,7 +37,7 @@ UNSAFE_FILE = Code(
     "out of the folder (absolute, or with `..`), a link, a directory, a device or a file beyond the size bound "
     "is refused: what is hashed and loaded must be what the folder itself holds. Put the file itself into "
     "`kernels`.",
-    FolderExample("kernels/filters.cubin is a link to /tmp/filters.cubin", "kernels/filters.cubin is a copy of that file"),
+    FolderExample("kernels/waves.cubin is a link to /tmp/waves.cubin", "kernels/waves.cubin is a copy of that file"),
 )
 BAD_MODULE = Code(
     "K1004",
@@ -46,7 +46,7 @@ BAD_MODULE = Code(
     "something that a kernel has no need of (a library search path, an unexpected library). A step that pins "
     "no file is looked for in all of them, so each must be readable. Rebuild the file, or take it out of the "
     "folder.",
-    FolderExample("kernels/filters.cubin was copied only in part", "kernels/filters.cubin is copied whole"),
+    FolderExample("kernels/waves.cubin was copied only in part", "kernels/waves.cubin is copied whole"),
 )
 SYMBOL_MISSING = Code(
     "K1005",
@@ -143,7 +143,7 @@ MIXED_KINDS = Code(
     "cubins and host modules mixed",
     "One manifest runs on one device, so its steps use cubins or host modules and never both. The place shown "
     "is the first step whose file is of another kind than those before it. Build the folder for one target.",
-    FolderExample("one step resolves to kernels/filters.cubin, another to kernels/kernels.so", "both resolve to cubins"),
+    FolderExample("one step resolves to kernels/waves.cubin, another to kernels/kernels.so", "both resolve to cubins"),
 )
 WRONG_TARGET = Code(
     "K1015",
@@ -152,7 +152,7 @@ WRONG_TARGET = Code(
     "one whose name ends in `a` runs on exactly its own (sm_90a code on sm_90). A host module runs on its "
     "instruction set and on supersets of it (x86-64-v3 code on x86-64-v4). Build the folder for the target, or "
     "use another machine.",
-    FolderExample("kernels/filters.cubin is built for sm_80; the target is sm_90a", "it is built for sm_90a"),
+    FolderExample("kernels/waves.cubin is built for sm_80; the target is sm_90a", "it is built for sm_90a"),
 )
 WEIGHTS_MISSING = Code(
     "K1016",
@@ -202,7 +202,7 @@ HOST_ATTRIBUTE = Code(
     "Clusters and cooperative launches are ways in which blocks of a GPU run side by side. The host device runs a grid "
     "as one function call and has neither, so a step in a host module cannot ask for them. Take the attribute out.",
     FolderExample(
-        'a step in the host module filters.so says "cooperative": true', "the step says nothing of cooperative launches"
+        'a step in the host module waves.so says "cooperative": true', "the step says nothing of cooperative launches"
     ),
 )
 
