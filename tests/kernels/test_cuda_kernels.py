@@ -1,0 +1,398 @@
+"""Every CUDA kernel against float64 on a GPU: fresh random inputs, poisoned outputs, sizes of no whole tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+from kern.device.base import Device, DeviceUnavailable
+from kern.device.open import open_device
+from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.interfaces import PAGE
+from kernels.cuda_harness import CudaLibrary
+from kernels.harness import BF16, bf16, close, poison
+from kernels.test_attention import LAYER, Cache, expected, filled
+
+pytestmark = pytest.mark.gpu
+
+F32, F64, I32, I64 = np.float32, np.float64, np.int32, np.int64
+EPS = 1e-5
+TOKENS = [1, 2, 17, 511, 512]
+SIZES = {
+    "group 4": Sizes(hidden=512, ffn=1536, q_heads=8, kv_heads=2, head_dim=128, sequences=8),
+    "group 3": Sizes(hidden=576, ffn=1536, q_heads=9, kv_heads=3, head_dim=64, sequences=8),
+    "group 1": Sizes(hidden=256, ffn=608, q_heads=4, kv_heads=4, head_dim=128, sequences=8),
+    "few rows": Sizes(hidden=512, ffn=608, q_heads=4, kv_heads=2, head_dim=64, sequences=2),
+}
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    try:
+        device = open_device("cuda")
+    except DeviceUnavailable as error:
+        pytest.skip(f"no GPU: {error.message}")
+    yield device
+    device.close()
+
+
+@pytest.fixture(scope="module")
+def images(device: Device) -> dict[str, Mapping[str, bytes]]:
+    plans = [CudaPlan(device.target, sizes) for sizes in SIZES.values()]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        return dict(zip(SIZES, pool.map(compile_cuda_modules, plans), strict=True))
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def cuda(device: Device, images: dict[str, Mapping[str, bytes]], request: pytest.FixtureRequest) -> CudaLibrary:
+    return CudaLibrary(device, CudaPlan(device.target, SIZES[request.param]), images[request.param])
+
+
+def near(got: np.ndarray, want: np.ndarray, bits: int = 8) -> None:
+    """Equal but for rounding to `bits`, and a hundredth of the usual size, from inputs rounded on their way."""
+    close(got, want, bits=bits, slack=0.01 * float(np.sqrt((want**2).mean())) + 1e-6)
+
+
+def normed(x, weight):
+    x = np.asarray(x, F64)
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + EPS) * weight.astype(F64)
+
+
+def rounded(x):
+    return bf16(x).astype(F64)
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+# Rows
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_embedding(cuda, rng, tokens):
+    hidden = cuda.sizes.hidden
+    table, ids, x = bf16(rng.normal(size=(50, hidden))), rng.integers(0, 50, tokens), poison((tokens, hidden), F32)
+    cuda.run("embedding", x, ids, table, hidden, tokens=tokens)
+    assert np.array_equal(x, table[ids].astype(F32))
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_norms(cuda, rng, tokens):
+    hidden = cuda.sizes.hidden
+    before, delta = rng.normal(size=(tokens, hidden)).astype(F32), bf16(rng.normal(size=(tokens, hidden)))
+    weight, x = bf16(rng.normal(size=hidden)), before.copy()
+    y, z = poison((tokens, hidden), BF16), poison((tokens, hidden), BF16)
+    cuda.run("rms_norm", y, x, weight, hidden, EPS, tokens=tokens)
+    cuda.run("add_rms_norm", z, x, delta, weight, hidden, EPS, tokens=tokens)
+    assert np.array_equal(x, before + delta.astype(F32))
+    close(y, normed(before, weight))
+    close(z, normed(x, weight))
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_silu_mul(cuda, rng, tokens):
+    ffn = cuda.sizes.ffn
+    gate_up, y = bf16(rng.normal(size=(tokens, 2 * ffn)) * 4), poison((tokens, ffn), BF16)
+    cuda.run("silu_mul", y, gate_up, ffn, tokens=tokens)
+    gate, up = np.split(gate_up.astype(F64), 2, axis=1)
+    close(y, silu(gate) * up)
+
+
+# Heads
+
+
+def angles(rng, positions: int, dim: int) -> np.ndarray:
+    """Any table will do: kernels do not know how it is made."""
+    angle = rng.uniform(0, 7, size=(positions, dim // 2))
+    return np.concatenate([np.cos(angle), np.sin(angle)], 1).astype(F32)
+
+
+def rotated(heads, norm, row):
+    """Heads [..., D], normed if there is a norm, rotated by a row of the table."""
+    x = heads.astype(F64) if norm is None else normed(heads, norm)
+    (low, high), (cos, sin) = np.split(x, 2, axis=-1), np.split(row.astype(F64), 2, axis=-1)
+    return np.concatenate([low * cos - high * sin, high * cos + low * sin], -1)
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+@pytest.mark.parametrize("with_norms", [True, False])
+def test_rope_and_cache(cuda, rng, tokens, with_norms):
+    s = cuda.sizes
+    dim, width = s.head_dim, (s.q_heads + 2 * s.kv_heads) * s.head_dim
+    qkv, cos_sin = bf16(rng.normal(size=(tokens, width + dim))), angles(rng, 600, dim)
+    before = qkv.reshape(tokens, -1, dim).copy()
+    pool = bf16(rng.normal(size=(40, 2, 2, s.kv_heads, PAGE, dim)))
+    positions, slots = rng.integers(0, 600, tokens), rng.permutation(40 * PAGE)[:tokens].astype(I64)
+    slots[1::3] = -1
+    wanted = pool.copy()
+    norms = (bf16(rng.normal(size=dim)), bf16(rng.normal(size=dim))) if with_norms else ()
+    q_norm, k_norm = norms or (None, None)
+    q, k, v, rest = np.split(before, np.cumsum([s.q_heads, s.kv_heads, s.kv_heads]), axis=1)
+    rows = cos_sin[positions][:, None]
+    for token in np.flatnonzero(slots >= 0):
+        page, slot = divmod(slots[token], PAGE)
+        wanted[page, LAYER, 0, :, slot] = bf16(rotated(k, k_norm, rows)[token])
+        wanted[page, LAYER, 1, :, slot] = v[token]
+    call = (positions, cos_sin, pool[:, LAYER:], slots, s.q_heads, s.kv_heads, dim, width + dim, pool[0].size)
+    if with_norms:
+        cuda.run("norm_rope_cache", qkv, *norms, *call, EPS, tokens=tokens)
+    else:
+        cuda.run("rope_cache", qkv, *call, tokens=tokens)
+    after = qkv.reshape(tokens, -1, dim)
+    close(after[:, : s.q_heads], rotated(q, q_norm, rows), slack=1e-4)
+    assert np.array_equal(after[:, -1:].view(np.uint16), rest.view(np.uint16))
+    close(pool, wanted.astype(F64), slack=1e-4)
+
+
+# Attention
+
+
+def attention_call(cache: Cache, s: Sizes, width: int) -> list:
+    return [cache.table.shape[1], s.q_heads, s.kv_heads, s.head_dim, width, cache.page_stride]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "fresh"),
+    [
+        ([1], [1]),
+        ([2], [2]),
+        ([17], [17]),
+        ([65], [65]),
+        ([511], [511]),
+        ([512], [512]),
+        ([700], [188]),
+        ([33, 5, 130], [33, 1, 77]),
+        ([64, 16, 1, 80, 200, 31, 48, 129], [64, 16, 1, 16, 5, 31, 1, 128]),
+    ],
+)
+def test_attention_prefill(cuda, rng, lengths, fresh):
+    s = cuda.sizes
+    cache, starts = filled(rng, lengths, s.kv_heads, s.head_dim), np.cumsum([0, *fresh])
+    tokens, width = int(starts[-1]) + 3, s.q_size + 2 * s.kv_heads * s.head_dim
+    qkv, out = bf16(rng.normal(size=(tokens, width))), poison((tokens, s.q_size), BF16)
+    lens, seqs = np.array(lengths, I32), len(lengths)
+    call = [out, qkv, cache.layer, cache.table, lens, starts.astype(I32), seqs, *attention_call(cache, s, width), 0.2]
+    cuda.run("attention_prefill", *call, tokens=tokens, seqs=seqs)
+    q = qkv[:, : s.q_size].reshape(tokens, s.q_heads, s.head_dim)
+    want = [
+        expected(q[starts[seq] + i], cache, seq, lengths[seq] - fresh[seq] + i + 1, 0.2)
+        for seq in range(seqs)
+        for i in range(fresh[seq])
+    ]
+    near(out[: starts[-1]], np.array(want))
+    assert np.isnan(out[starts[-1] :].astype(F32)).all()
+
+
+class Step:
+    """One token for each sequence, whose context stands in the pool but for that token's own keys and values."""
+
+    def __init__(self, rng: np.random.Generator, s: Sizes, lengths: list[int], pages: int | None = None) -> None:
+        self.s, self.lengths = s, lengths
+        self.cache = filled(rng, lengths, s.kv_heads, s.head_dim, pages)
+        self.width = s.q_size + 2 * s.kv_heads * s.head_dim
+        self.qkv = bf16(rng.normal(size=(len(lengths), self.width)))
+        self.norms = bf16(rng.normal(size=s.head_dim)), bf16(rng.normal(size=s.head_dim))
+        self.cos_sin = angles(rng, max(lengths) + 1, s.head_dim)
+
+    def slots(self, lengths: list[int]) -> np.ndarray:
+        """Of each sequence's last token; -1 past the table's end."""
+        table = self.cache.table
+        found = [
+            table[seq, (n - 1) // PAGE] * PAGE + (n - 1) % PAGE if n <= table.shape[1] * PAGE else -1
+            for seq, n in enumerate(lengths)
+        ]
+        return np.array(found, I64)
+
+    def run(self, cuda: CudaLibrary, with_norms: bool, rows: slice = slice(None), told: list[int] | None = None):
+        """Outputs and the pool of these rows, as if there were no others."""
+        lengths, s, cache = (told or self.lengths)[rows], self.s, self.cache
+        pool, seqs = cache.pool.copy(), len(lengths)
+        out = poison((seqs, s.q_size), BF16)
+        positions = np.minimum(np.array(lengths, I64), len(self.cos_sin)) - 1
+        where = [positions, self.cos_sin, pool[:, LAYER:], self.slots(told or self.lengths)[rows].copy()]
+        what = [cache.table[rows].copy(), np.array(lengths, I32), *attention_call(cache, s, self.width)]
+        if with_norms:
+            call = [out, self.qkv[rows].copy(), *self.norms, *where, *what, EPS, 0.2]
+            cuda.run("norm_append_attention", *call, seqs=seqs)
+        else:
+            cuda.run("append_attention", out, self.qkv[rows].copy(), *where, *what, 0.2, seqs=seqs)
+        return out, pool
+
+    def expected(self, with_norms: bool, appended: bool = True):
+        """Outputs and the pool, in float64."""
+        s, cache, want = self.s, self.cache, []
+        heads = self.qkv.reshape(len(self.lengths), -1, s.head_dim)
+        q_norm, k_norm = self.norms if with_norms else (None, None)
+        pool = cache.pool.copy()
+        for seq, length in enumerate(self.lengths):
+            row = self.cos_sin[length - 1]
+            q, k, v = np.split(heads[seq], np.cumsum([s.q_heads, s.kv_heads]))
+            if appended:
+                cache.keys[seq][-1], cache.values[seq][-1] = bf16(rotated(k, k_norm, row)), v
+                page, slot = divmod(self.slots(self.lengths)[seq], PAGE)
+                pool[page, LAYER, 0, :, slot], pool[page, LAYER, 1, :, slot] = cache.keys[seq][-1], v
+            want.append(expected(rounded(rotated(q, q_norm, row)), cache, seq, length, 0.2))
+        return np.array(want), pool
+
+
+LENGTHS = [[1], [15], [16], [17], [64, 1, 131], [513], [5000], [1, 16, 17, 100, 272, 513, 48, 2]]
+
+
+@pytest.mark.parametrize("with_norms", [True, False])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_append_attention(cuda, rng, lengths, with_norms):
+    step = Step(rng, cuda.sizes, lengths)
+    # What the pool has in the token's own slot is of no consequence.
+    for seq, slot in enumerate(step.slots(lengths)):
+        step.cache.pool[slot // PAGE, LAYER, :, :, slot % PAGE] = np.nan
+        step.cache.keys[seq][-1] = step.cache.values[seq][-1] = np.nan
+    out, pool = step.run(cuda, with_norms)
+    want, wanted = step.expected(with_norms)
+    near(out, want)
+    pool, wanted = pool.astype(F64), wanted.astype(F64)
+    assert np.array_equal(np.isnan(pool), np.isnan(wanted))
+    close(np.nan_to_num(pool), np.nan_to_num(wanted), slack=1e-4)
+
+
+@pytest.mark.parametrize("with_norms", [True, False])
+def test_attention_is_the_same_for_any_number_of_sequences(cuda, rng, with_norms):
+    step = Step(rng, cuda.sizes, [1, 16, 17, 100, 272, 513, 48, 2])
+    whole, _ = step.run(cuda, with_norms)
+    for rows in (slice(0, 1), slice(4, 5), slice(2, 5)):
+        some, _ = step.run(cuda, with_norms, rows)
+        assert np.array_equal(some.view(np.uint16), whole[rows].view(np.uint16))
+
+
+def test_attention_past_the_capacity_sees_the_pages_there_are(cuda, rng):
+    step = Step(rng, cuda.sizes, [48, 48, 48], pages=3)
+    out, pool = step.run(cuda, False, told=[49, 1000, 2**31 - 1])
+    want, _ = step.expected(False, appended=False)
+    assert np.array_equal(pool.view(np.uint16), step.cache.pool.view(np.uint16))
+    near(out, want)
+
+
+# Products
+
+
+def product(cuda, rng, entry: str, m: int, n: int) -> dict[str, np.ndarray]:
+    """Inputs of one product, with outputs to be written."""
+    s = cuda.sizes
+    k = {"output_matmul": s.q_size, "down_matmul": s.ffn}.get(entry, s.hidden)
+    pairs = 2 if entry == "norm_gate_up" else 1
+    return {
+        "c": poison((m, n), F32 if entry == "norm_matmul_f32" else BF16),
+        "residual": poison((m, k), F32),
+        "before": rng.normal(size=(m, k)).astype(F32),
+        "x": bf16(rng.normal(size=(m, k))),
+        "ids": rng.integers(0, 50, m),
+        "table": bf16(rng.normal(size=(50, k))),
+        "weight": bf16(rng.normal(size=k)),
+        "w": bf16(rng.normal(size=(pairs * n, k)) * k**-0.5),
+    }
+
+
+def run_product(cuda, entry: str, p: dict[str, np.ndarray]) -> None:
+    m, n = p["c"].shape
+    inputs = {
+        "embed_norm_matmul": ["residual", "ids", "table", "weight"],
+        "norm_matmul": ["residual", "before", "x", "weight"],
+        "norm_matmul_f32": ["before", "x", "weight"],
+        "norm_gate_up": ["residual", "before", "x", "weight"],
+    }.get(entry, ["x"])
+    eps = [EPS] if "norm" in entry else []
+    cuda.run(entry, p["c"], *(p[name] for name in inputs), p["w"], m, n, p["w"].shape[1], *eps, tokens=m, seqs=m)
+
+
+ENTRIES = ["embed_norm_matmul", "norm_matmul", "norm_matmul_f32", "norm_gate_up", "output_matmul", "down_matmul"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 7), (1, 2560), (1, 9728), (2, 133), (3, 1000), (8, 5003), (8, 64)])
+def test_products(cuda, rng, entry, m, n):
+    p = product(cuda, rng, entry, m, n)
+    run_product(cuda, entry, p)
+    x = p["x"].astype(F64)
+    if "norm" in entry:
+        residual = p["table"][p["ids"]].astype(F32) if "embed" in entry else p["before"] + p["x"].astype(F32)
+        if entry != "norm_matmul_f32":
+            assert np.array_equal(p["residual"], residual)
+        x = rounded(normed(residual, p["weight"]))
+    want = x @ p["w"].astype(F64).T
+    if entry == "norm_gate_up":
+        gate, up = np.split(want, 2, axis=1)
+        want = silu(gate) * up
+    near(p["c"], want)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_products_are_the_same_for_any_number_of_rows(cuda, rng, entry):
+    p = product(cuda, rng, entry, 8, 300)
+    run_product(cuda, entry, p)
+    for rows in (slice(0, 1), slice(5, 6), slice(2, 5)):
+        some = {name: value if name in ("table", "weight", "w") else value[rows].copy() for name, value in p.items()}
+        some["c"].fill(np.nan)
+        run_product(cuda, entry, some)
+        assert some["c"].tobytes() == p["c"][rows].tobytes()
+
+
+# Logits and feedback
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 1000, 151_936])
+@pytest.mark.parametrize("seqs", [1, 3, 8])
+def test_argmax(cuda, rng, seqs, n):
+    logits, found = rng.normal(size=(seqs, n)).astype(F32), np.full(seqs, -77, I64)
+    logits[0, rng.integers(0, n, 5)] = 9.0  # ties go to the lowest
+    logits[-1, rng.integers(0, n, 3)] = np.nan
+    logits[-1, -1] = 8.0
+    cuda.run("argmax", found, logits, n, seqs=seqs)
+    assert np.array_equal(found, np.where(np.isnan(logits), -np.inf, logits).argmax(-1))
+
+
+def test_argmax_of_nothing_but_nan_is_the_first(cuda):
+    found = np.full(1, -77, I64)
+    cuda.run("argmax", found, np.full((1, 1000), np.nan, F32), 1000, seqs=1)
+    assert found[0] == 0
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 64])
+@pytest.mark.parametrize("n", [1, 63, 1000, 49_152])
+def test_token_nll(cuda, rng, tokens, n):
+    logits, targets = (rng.normal(size=(tokens, n)) * 20).astype(F32), rng.integers(0, n, tokens)
+    nll = poison((tokens,), F32)
+    cuda.run("token_nll", nll, logits, targets, n, tokens=tokens)
+    wide = logits.astype(F64)
+    top = wide.max(-1)
+    want = np.log(np.exp(wide - top[:, None]).sum(-1)) + top - wide[np.arange(tokens), targets]
+    close(nll, want, bits=18, slack=2e-5)
+
+
+@pytest.mark.parametrize("seqs", [1, 3, 8, 40])
+def test_begin_and_advance(cuda, rng, seqs):
+    pages, ring_size = 3, 8
+    ring, token_ids = np.full((seqs, ring_size), -1, I64), rng.integers(0, 1000, seqs)
+    positions, slots = rng.integers(0, 47, seqs), rng.integers(0, 1000, seqs)
+    positions[0] = 47  # whose next token has no page
+    lens, table = (positions + 1).astype(I32), rng.integers(0, 100, (seqs, pages)).astype(I32)
+    token, position, slot, length = (np.full(seqs, -77, t) for t in (I64, I64, I64, I32))
+    carries = (token, position, slot, length, ring)
+    cuda.run("begin", *carries, token_ids, positions, slots, lens, seqs, ring_size)
+    each = np.arange(seqs)
+    wanted = np.full((seqs, ring_size), -1, I64)
+    wanted[each, positions % ring_size] = token_ids
+    for got, want in zip(carries, (token_ids, positions, slots, lens, wanted), strict=True):
+        assert np.array_equal(got, want)
+    following = rng.integers(0, 1000, seqs)
+    cuda.run("advance", *carries, following, table, seqs, pages, ring_size)
+    after = positions + 1
+    wanted[each, after % ring_size] = following
+    inside = np.minimum(after, pages * PAGE - 1)
+    places = np.where(after < pages * PAGE, table[each, inside // PAGE] * PAGE + after % PAGE, -1)
+    for got, want in zip(carries, (following, after, places, after + 1, wanted), strict=True):
+        assert np.array_equal(got, want)
