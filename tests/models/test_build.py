@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import os
 import resource
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from kern.manifest.errors import KernError
 from kern.models.build import BuildError, build
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import UnsupportedModel, preset
+from kern.models.kernels.cuda_plan import UnknownCudaTarget
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.replacing import OutputError
+from kern.models.targets import UnknownTarget
 from kern.runtime.verification import verify
 from support.hf_folder import save_model
 
@@ -144,11 +148,17 @@ def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
         ("qwen3", {}, BuildError, "needs weights"),
         ("qwen3", {"random": True}, BuildError, "need a config"),
         ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
-        ("qwen3", {"random": True, "config": "tiny", "target": "sm_90a"}, BuildError, "'sm_90a'"),
+        ("qwen3", {"random": True, "config": "tiny", "target": "tpu"}, UnknownTarget, "'tpu'"),
+        ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownCudaTarget, "`sm_75`"),
         ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "needs weights"),
         ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "config of its own"),
         ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "no checkpoint"),
         ("smollm2", {"random": True}, BuildError, "its own weights"),
+        ("smollm2", {"checkpoint": "/no/such/folder"}, CheckpointError, "no checkpoint"),
+        ("smollm2", {"seed": 0}, BuildError, "for random weights alone"),
+        ("qwen3", {"checkpoint": "x", "seed": 3}, BuildError, "for random weights alone"),
+        ("qwen3", {"random": True, "config": "tiny", "seed": -1}, BuildError, "seed -1 is below 0"),
+        ("qwen3", {"checkpoint": "x" * 300}, CheckpointError, "no checkpoint"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(
@@ -165,3 +175,86 @@ def test_a_checkpoint_of_the_other_family_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedModel, match="family qwen3, not llama"):
         build("llama", tmp_path / "out", checkpoint=model)
+
+
+def test_smollm2_is_taken_from_a_hugging_face_folder_too(tmp_path: Path) -> None:
+    model = save_model(tmp_path / "model", RandomCheckpoint(preset("llama", "tiny"), 1))
+    build("smollm2", tmp_path / "out", checkpoint=model)
+
+    assert verify(tmp_path / "out").ok
+    other = save_model(tmp_path / "other", RandomCheckpoint(preset("qwen3", "tiny"), 1))
+    with pytest.raises(UnsupportedModel, match="family qwen3, not llama"):
+        build("smollm2", tmp_path / "more", checkpoint=other)
+
+
+def test_ids_that_the_model_does_not_have_are_refused(tmp_path: Path) -> None:
+    model = save_model(tmp_path / "model", RandomCheckpoint(preset("llama", "tiny"), 1))
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 512]}))
+
+    with pytest.raises(CheckpointError, match="stop_ids has 512"):
+        build("llama", tmp_path / "out", checkpoint=model)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_the_outputs_fault(tmp_path: Path) -> None:
+    model = save_model(tmp_path / "model", RandomCheckpoint(preset("llama", "tiny"), 1))
+
+    def lose_the_weights(stage: str, done: int, total: int) -> None:
+        (model / "model.safetensors").unlink(missing_ok=True)
+
+    with pytest.raises(CheckpointError, match=r"cannot read .*model\.safetensors"):
+        build("llama", tmp_path / "out", checkpoint=model, progress=lose_the_weights)
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_an_interrupt_at_any_rename_leaves_a_whole_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
+) -> None:
+    build_tiny(tmp_path / "out", weights=False)
+    before = contents(tmp_path / "out")
+    rename, calls = os.rename, [0]
+
+    def interrupted(source: Any, target: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    if atomic:
+        build_tiny(tmp_path / "out", force=True)
+        assert calls == [0]
+    else:
+        monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+        with pytest.raises(KeyboardInterrupt):
+            build_tiny(tmp_path / "out", force=True)
+        assert contents(tmp_path / "out") == before
+    assert verify(tmp_path / "out").ok == atomic
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_build_into_the_same_folder_meanwhile_stays_whole(tmp_path: Path, force: bool) -> None:
+    inner: list[dict[str, bytes]] = []
+
+    def build_another(stage: str, done: int, total: int) -> None:
+        if not inner:
+            inner.append({})
+            build_tiny(tmp_path / "out", seed=5)
+            inner[0].update(contents(tmp_path / "out"))
+
+    if force:
+        build_tiny(tmp_path / "out", seed=6, force=True, progress=build_another)
+        assert contents(tmp_path / "out") != inner[0]
+    else:
+        with pytest.raises(OutputError, match="exists"):
+            build_tiny(tmp_path / "out", seed=6, progress=build_another)
+        assert contents(tmp_path / "out") == inner[0]
+    assert verify(tmp_path / "out").ok
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_output_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot write"):
+        build_tiny(tmp_path / ("x" * 300))
+    with pytest.raises(OutputError, match="cannot write"):
+        build_tiny(tmp_path / ("x" * 300) / "out", force=True)

@@ -62,11 +62,34 @@ def test_a_missing_number_of_key_heads_means_as_many_as_query_heads() -> None:
         ({"num_hidden_layers": 0}, "below 1"),
         ({"num_key_value_heads": 2}, "9 query heads"),
         ({"head_dim": 33}, "33 is odd"),
+        ({"num_attention_heads": 0}, "num_attention_heads in the model's config is 0, below 1"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads"),
+        ({"rms_norm_eps": "abc"}, "rms_norm_eps in the model's config is 'abc'"),
+        ({"rms_norm_eps": float("inf")}, "rms_norm_eps"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps"),
+        ({"rms_norm_eps": True}, "rms_norm_eps"),
+        ({"rope_theta": None}, "rope_theta"),
+        ({"rope_theta": -1.0}, "rope_theta"),
+        ({"rope_parameters": {"rope_theta": [1]}}, "rope_theta"),
+        ({"rope_scaling": [1]}, r"rope_scaling in the model's config is \[1\], not an object"),
+        ({"rope_parameters": 3}, "rope_parameters"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings"),
+        ({"hidden_size": 2**62}, "hidden is 4611686018427387904"),
+        ({"hidden_size": 10**3000}, "hidden is"),
+        ({"num_hidden_layers": 10**9}, "layers is 1000000000"),
+        ({"max_position_embeddings": 10**9}, "max_positions"),
+        ({"vocab_size": 10**9}, "vocabulary"),
+        ({"num_attention_heads": 2**24, "head_dim": 256}, "width of queries"),
+        ({"model_type": "x" * 10_000}, "x…"),
     ],
 )
 def test_what_is_not_built_is_refused_by_its_key(edit: dict[str, Any], says: str) -> None:
-    with pytest.raises(UnsupportedModel, match=says):
+    with pytest.raises(UnsupportedModel, match=says) as caught:
         from_hugging_face(LLAMA | edit)
+
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize(
@@ -76,6 +99,12 @@ def test_what_is_not_built_is_refused_by_its_key(edit: dict[str, Any], says: str
         ({"llama.rope.dimension_count": 32}, "rotates 32 of 64"),
         ({"llama.rope.scaling.type": "yarn"}, "'yarn'"),
         ({"llama.block_count": None}, "block_count"),
+        ({"llama.block_count": 2**32 - 1}, "layers"),
+        ({"llama.attention.head_count": [1, 2]}, "attention.head_count"),
+        ({"llama.attention.head_count": 0}, "attention.head_count"),
+        ({"llama.rope.freq_base": "x"}, "rope.freq_base"),
+        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon"),
+        ({"llama.rope.scaling.type": ["none"]}, "rope scaling"),
     ],
 )
 def test_what_is_not_built_from_gguf_is_refused(edit: dict[str, Any], says: str) -> None:

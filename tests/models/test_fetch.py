@@ -98,3 +98,27 @@ def test_without_the_variable_the_cache_is_in_the_home_folder(monkeypatch: pytes
     monkeypatch.setenv("HOME", "/home/someone")
 
     assert cache_folder() == Path("/home/someone/.cache/kern")
+
+
+@pytest.mark.parametrize("cache", ["x" * 300, "closed/cache"])
+def test_a_cache_that_cannot_be_looked_into_is_named(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    (tmp_path / "closed").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+
+    with pytest.raises(FetchError, match=r"cannot keep model\.bin") as caught:
+        fetch(source, ignore)
+
+    assert "XDG_CACHE_HOME" in caught.value.help
+
+
+def test_without_a_home_the_variable_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+
+    with pytest.raises(FetchError, match="no home folder"):
+        cache_folder()

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from gguf import GGUFWriter
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import UnsupportedModel
 from kern.models.gguf_checkpoint import GgufCheckpoint, unpaired
+from kern.models.text_files import text_settings
 from kern.models.tokenizer import tokenizer_from_gguf
 from kern.models.weights import weights_of
 from support.reference import SMOLLM2_CONFIG
+
+TOKENIZER: dict[str, Any] = {
+    "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": ["a", "b", "ab"],
+    "tokenizer.ggml.token_type": [1, 1, 3], "tokenizer.ggml.merges": ["a b"],
+}  # fmt: skip
 
 
 def small_gguf(path: Path, *, architecture: str = "llama", pre: str = "smollm", scaled: bool = False) -> Path:
@@ -117,3 +126,62 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot read"):
         GgufCheckpoint(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"tokens": ["a", "a", "ab"]}, "2 of them different"),
+        ({"tokens": ["a", "b", 3]}, "tokens in the GGUF is no list of str"),
+        ({"tokens": "ab"}, "tokens in the GGUF is no list of str"),
+        ({"token_type": [1, 1]}, "2 types"),
+        ({"token_type": [1, 1, 1.5]}, "token_type in the GGUF is no list of int"),
+        ({"merges": ["ab"]}, "merge 'ab'"),
+        ({"merges": ["a c"]}, "merge 'a c'"),
+        ({"merges": ["b a"]}, "merge 'b a'"),
+        ({"merges": [1]}, "merges in the GGUF is no list of str"),
+        ({"model": ["gpt2"]}, "tokenizer is"),
+    ],
+)
+def test_a_damaged_tokenizer_is_refused(edit: dict[str, Any], says: str) -> None:
+    tokenizer_from_gguf(TOKENIZER)
+    with pytest.raises(CheckpointError, match=says):
+        tokenizer_from_gguf(TOKENIZER | {f"tokenizer.ggml.{key}": value for key, value in edit.items()})
+
+
+@pytest.mark.parametrize("count", [2**20, 2**40, 2**64 - 1])
+def test_a_list_longer_than_its_file_is_refused_at_once(tmp_path: Path, count: int) -> None:
+    data = small_gguf(tmp_path / "m.gguf").read_bytes()
+    types = data.index(b"tokenizer.ggml.token_type") + len("tokenizer.ggml.token_type") + 8
+    assert data[types : types + 8] == (4).to_bytes(8, "little")
+    cut = data[:types] + count.to_bytes(8, "little") + bytes(4 * 100)
+    (tmp_path / "m.gguf").write_bytes(cut)
+
+    with pytest.raises(CheckpointError, match="no whole GGUF file"):
+        GgufCheckpoint(tmp_path / "m.gguf")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound file, to be damaged."""
+    return small_gguf(tmp_path_factory.mktemp("gguf") / "m.gguf")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 1100), st.binary(min_size=1, max_size=8)), min_size=1, max_size=3),
+    st.integers(0, 1600),
+)
+def test_a_damaged_file_is_read_or_refused(whole: Path, edits: list[tuple[int, bytes]], cut: int) -> None:
+    data = bytearray(whole.read_bytes())
+    for place, content in edits:
+        data[place : place + len(content)] = content
+    path = whole.with_name("damaged.gguf")
+    path.write_bytes(data[: len(data) - cut if cut % 4 == 0 else len(data)])
+    try:
+        checkpoint = GgufCheckpoint(path)
+        text_settings(checkpoint.config, checkpoint.text)
+        for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"):
+            checkpoint.tensor(f"model.layers.0.{name}.weight")
+    except (CheckpointError, UnsupportedModel) as error:
+        assert error.message  # noqa: PT017

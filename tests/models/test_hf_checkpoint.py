@@ -50,17 +50,16 @@ def test_half_precision_is_read_as_it_is_stored(tmp_path: Path) -> None:
     assert np.array_equal(tensor, expected.astype(np.float16))
 
 
-def tokenizer_json(*, bos: bool) -> str:
+def tokenizer_json(template: str = "$A") -> str:
     library = Library(models.BPE(vocab={"a": 0, "b": 1, "<s>": 2}, merges=[]))
     library.add_special_tokens(["<s>"])
-    if bos:
-        library.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
+    library.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("<s>", 2)])
     return library.to_str()
 
 
 def test_the_text_side_is_read_from_the_folders_files(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
-    (folder / "tokenizer.json").write_text(tokenizer_json(bos=True))
+    (folder / "tokenizer.json").write_text(tokenizer_json("<s> $A"))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 5]}))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     text = HuggingFaceCheckpoint(folder).text
@@ -71,7 +70,7 @@ def test_the_text_side_is_read_from_the_folders_files(tmp_path: Path) -> None:
 
 def test_a_template_file_goes_before_the_config(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
-    (folder / "tokenizer.json").write_text(tokenizer_json(bos=False))
+    (folder / "tokenizer.json").write_text(tokenizer_json())
     templates = [{"name": "tools", "template": "T"}, {"name": "default", "template": "D"}]
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
 
@@ -118,11 +117,23 @@ def read_everything(folder: Path) -> None:
         ("model.safetensors.index.json", '{"weight_map": {"a": "../b.safetensors"}}', "no file of this folder"),
         ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "no file of this folder"),
         ("model.safetensors.index.json", '{"weight_map": [3]}', "weight_map"),
+        ("model.safetensors.index.json", "[" * 100_000, "nests too deeply"),
+        ("config.json", "[" * 100_000, "nests too deeply"),
+        ("config.json", b"\xff", "not JSON"),
+        ("generation_config.json", "[" * 100_000, "nests too deeply"),
+        ("tokenizer_config.json", "[" * 100_000, "nests too deeply"),
+        ("tokenizer_config.json", '{"chat_template": ["x"]}', "chat_template is"),
+        ("tokenizer_config.json", '{"chat_template": [{"name": "default"}]}', "chat_template is"),
+        ("tokenizer_config.json", '{"chat_template": [{"name": ["default"], "template": "T"}]}', "chat_template is"),
+        ("tokenizer_config.json", '{"chat_template": 3}', "chat_template is 3"),
+        ("chat_template.jinja", b"caf\xe9", "not UTF-8 at byte 3"),
+        ("tokenizer.json", tokenizer_json("<s> <s> $A"), "puts 2 ids before a text"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str, says: str) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str | bytes, says: str) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
-    (folder / name).write_text(content)
+    (folder / "tokenizer.json").write_text(tokenizer_json())
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
     with pytest.raises(CheckpointError, match=says) as caught:
         read_everything(folder)
@@ -133,3 +144,41 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str, says: 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json"):
         HuggingFaceCheckpoint(tmp_path)
+
+
+@pytest.mark.parametrize("stop", [["a"], True, [True], "2", 2.0, {"id": 2}, [[2]]])
+def test_stop_ids_that_are_none_are_refused(tmp_path: Path, stop: object) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": stop}))
+
+    with pytest.raises(CheckpointError, match="eos_token_id"):
+        _ = HuggingFaceCheckpoint(folder).text
+
+
+@pytest.mark.parametrize(("template", "bos"), [("$A <s>", None), ("<s> $A <s>", 2), ("$A", None)])
+def test_what_a_tokenizer_puts_behind_a_text_is_not_its_beginning(
+    tmp_path: Path, template: str, bos: int | None
+) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    (folder / "tokenizer.json").write_text(tokenizer_json(template))
+
+    assert HuggingFaceCheckpoint(folder).text.bos == bos
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "generation_config.json", "model.safetensors.index.json"])
+def test_a_link_that_leads_nowhere_is_not_taken_for_absent(tmp_path: Path, name: str) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    (folder / name).symlink_to(tmp_path / "gone")
+
+    with pytest.raises(CheckpointError, match="cannot read"):
+        read_everything(folder)
+
+
+def test_a_weights_file_that_goes_away_is_the_checkpoints_fault(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    checkpoint = HuggingFaceCheckpoint(folder)
+    checkpoint.tensor("model.norm.weight")
+    (folder / "model.safetensors").unlink()
+
+    with pytest.raises(CheckpointError, match=r"cannot read .*model\.safetensors"):
+        checkpoint.tensor("model.norm.weight")

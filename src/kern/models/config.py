@@ -11,6 +11,11 @@ from kern.manifest.errors import KernError
 Family = Literal["llama", "qwen3"]
 FAMILIES: Final[tuple[Family, ...]] = ("llama", "qwen3")
 
+MAX_LAYERS: Final = 1024
+MAX_POSITIONS: Final = 2**20
+MAX_WIDTH: Final = 2**24
+"""Bounds well beyond every known model, so that a damaged config is refused instead of built for hours."""
+
 
 class UnsupportedModel(KernError):
     """A config that asks for something the generator does not build."""
@@ -57,10 +62,11 @@ class TransformerConfig:
         return self.q_size + 2 * self.kv_size
 
     def __post_init__(self) -> None:
-        """Raises UnsupportedModel for sizes that do not fit together."""
-        sizes = (self.layers, self.hidden, self.ffn, self.heads, self.kv_heads, self.head_dim)
-        if min(*sizes, self.vocabulary, self.max_positions) < 1:
-            raise UnsupportedModel("a size in the model's config is below 1")
+        """Raises UnsupportedModel for sizes out of bounds, or that do not fit together."""
+        bounds = {"layers": MAX_LAYERS, "max_positions": MAX_POSITIONS}
+        for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocabulary", "max_positions"):
+            _within(name, getattr(self, name), bounds.get(name, MAX_WIDTH))
+        _within("the width of queries, keys and values", self.qkv_size, MAX_WIDTH)
         if self.heads % self.kv_heads:
             raise UnsupportedModel(f"{self.heads} query heads are no multiple of {self.kv_heads} key heads")
         if self.head_dim % 2:
@@ -71,9 +77,12 @@ def from_hugging_face(config: Mapping[str, Any]) -> TransformerConfig:
     """Read a Hugging Face config.json. Raises UnsupportedModel, naming the key that does not fit."""
     family = config.get("model_type")
     if family not in FAMILIES:
-        raise UnsupportedModel(f"model_type is {family!r}", f"the families that can be built are {', '.join(FAMILIES)}")
+        raise UnsupportedModel(
+            f"model_type is {shown(family)}", f"the families that can be built are {', '.join(FAMILIES)}"
+        )
     _refuse(config)
     heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
+    rope = _rope(config)
     return TransformerConfig(
         family=cast(Family, family),
         layers=_size(config, "num_hidden_layers"),
@@ -84,9 +93,9 @@ def from_hugging_face(config: Mapping[str, Any]) -> TransformerConfig:
         head_dim=_size(config, "head_dim", 128 if family == "qwen3" else hidden // heads),
         vocabulary=_size(config, "vocab_size"),
         max_positions=_size(config, "max_position_embeddings"),
-        rope_theta=float(_rope(config).get("rope_theta", 10000.0)),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        rope_theta=_number(rope, "rope_theta", 10000.0),
+        norm_eps=_number(config, "rms_norm_eps", 1e-6),
+        tied_embeddings=_flag(config, "tie_word_embeddings"),
         qk_norm=family == "qwen3",
     )
 
@@ -95,11 +104,11 @@ def from_gguf(metadata: Mapping[str, Any], *, tied_embeddings: bool) -> Transfor
     """Read GGUF metadata (`llama.block_count`, ...). Raises UnsupportedModel."""
     family = metadata.get("general.architecture")
     if family != "llama":
-        raise UnsupportedModel(f"the GGUF's architecture is {family!r}", "llama can be read from GGUF")
+        raise UnsupportedModel(f"the GGUF's architecture is {shown(family)}", "llama can be read from GGUF")
     values = {key.removeprefix("llama."): value for key, value in metadata.items()}
     scaling = values.get("rope.scaling.type", "none")
     if scaling != "none":
-        raise UnsupportedModel(f"the GGUF asks for rope scaling of type {scaling!r}", "only none is built")
+        raise UnsupportedModel(f"the GGUF asks for rope scaling of type {shown(scaling)}", "only none is built")
     heads, hidden = _size(values, "attention.head_count"), _size(values, "embedding_length")
     head_dim = _size(values, "attention.key_length", hidden // heads)
     rotated = _size(values, "rope.dimension_count", head_dim)
@@ -115,8 +124,8 @@ def from_gguf(metadata: Mapping[str, Any], *, tied_embeddings: bool) -> Transfor
         head_dim=head_dim,
         vocabulary=_size(values, "vocab_size"),
         max_positions=_size(values, "context_length"),
-        rope_theta=float(values.get("rope.freq_base", 10000.0)),
-        norm_eps=float(values.get("attention.layer_norm_rms_epsilon", 1e-5)),
+        rope_theta=_number(values, "rope.freq_base", 10000.0),
+        norm_eps=_number(values, "attention.layer_norm_rms_epsilon", 1e-5),
         tied_embeddings=tied_embeddings,
         qk_norm=False,
     )
@@ -130,29 +139,63 @@ _FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "quantization_config": (None,),
 }
 """Keys of config.json that may only have these values."""
+_MAX_NUMBER: Final = 1e30
 
 
 def _refuse(config: Mapping[str, Any]) -> None:
     for key, allowed in _FIXED.items():
         if config.get(key) not in allowed:
-            raise UnsupportedModel(f"{key} is {config[key]!r}", f"only {allowed[-1]!r} is built")
+            raise UnsupportedModel(f"{key} is {shown(config[key])}", f"only {allowed[-1]!r} is built")
     kind = _rope(config).get("rope_type", _rope(config).get("type", "default"))
     if kind != "default":
-        raise UnsupportedModel(f"rope scaling of type {kind!r} is asked for", "only unscaled rope is built")
+        raise UnsupportedModel(f"rope scaling of type {shown(kind)} is asked for", "only unscaled rope is built")
 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Rope settings, from the older top-level keys or the newer `rope_parameters`."""
-    older = {key: config[key] for key in ("rope_theta",) if key in config}
-    return {**older, **(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    settings = {key: config[key] for key in ("rope_theta",) if key in config}
+    for key in ("rope_scaling", "rope_parameters"):
+        more = config.get(key)
+        if not isinstance(more, Mapping | None):
+            raise UnsupportedModel(f"{key} in the model's config is {shown(more)}, not an object")
+        settings |= more or {}
+    return settings
 
 
 def _size(values: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """A whole number from 1 up; null is as good as left out."""
     value = values.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool):
-        raise UnsupportedModel(f"{key} in the model's config is {value!r}, not a whole number")
+        raise UnsupportedModel(f"{key} in the model's config is {shown(value)}, not a whole number")
+    if value < 1:
+        raise UnsupportedModel(f"{key} in the model's config is {shown(value)}, below 1")
     return value
+
+
+def _number(values: Mapping[str, Any], key: str, default: float) -> float:
+    value = values.get(key, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < _MAX_NUMBER:
+        raise UnsupportedModel(f"{key} in the model's config is {shown(value)}, not a number above 0")
+    return float(value)
+
+
+def _flag(values: Mapping[str, Any], key: str) -> bool:
+    value = values.get(key, False)
+    if not isinstance(value, bool):
+        raise UnsupportedModel(f"{key} in the model's config is {shown(value)}, neither true nor false")
+    return value
+
+
+def _within(name: str, size: int, most: int) -> None:
+    if not 1 <= size <= most:
+        raise UnsupportedModel(f"{name} is {shown(size)}", f"1 to {most} can be built")
+
+
+def shown(value: object) -> str:
+    """A value as a message can show it: the start of a long one."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 _QWEN3 = TransformerConfig(

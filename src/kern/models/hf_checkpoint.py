@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from kern.artifact.types import TensorInfo
 from kern.artifact.weights import open_weights
 from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import TransformerConfig, from_hugging_face
+from kern.models.config import TransformerConfig, from_hugging_face, shown
 
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
@@ -32,7 +33,10 @@ class HuggingFaceCheckpoint:
     def __init__(self, folder: Path) -> None:
         """Read config.json and the index of every weights file. Raises CheckpointError and ArtifactError."""
         self._folder = folder
-        self._config = _json(folder / "config.json")
+        content = _content(folder / "config.json")
+        if content is None:
+            raise CheckpointError(f"{folder} has no config.json", "give a folder as Hugging Face has it")
+        self._config = _json(folder / "config.json", content)
         self._tensors: dict[str, tuple[Path, TensorInfo]] = {}
 
     @cached_property
@@ -44,9 +48,9 @@ class HuggingFaceCheckpoint:
     def text(self) -> TextSource:
         """Tokenizer, stop ids and chat template, as far as the folder has them."""
         tokenizer = self._folder / "tokenizer.json"
-        if not tokenizer.is_file():
+        content = _content(tokenizer)
+        if content is None:
             return TextSource(stop_ids=self._stop_ids())
-        content = tokenizer.read_bytes()
         return TextSource(content, self._stop_ids(), _bos(content, tokenizer), self._chat_template())
 
     def tensor(self, name: str) -> NDArray[Any]:
@@ -59,7 +63,10 @@ class HuggingFaceCheckpoint:
         dtype = _DTYPES.get(info.dtype or "")
         if dtype is None:
             raise CheckpointError(f"{name} is stored as {info.stored_dtype}", "bf16, f16 and f32 can be read")
-        return np.memmap(path, dtype, "r", info.offset, info.shape)
+        try:
+            return np.memmap(path, dtype, "r", info.offset, info.shape)
+        except OSError as error:
+            raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
 
     def _index(self) -> dict[str, tuple[Path, TensorInfo]]:
         tensors: dict[str, tuple[Path, TensorInfo]] = {}
@@ -70,52 +77,88 @@ class HuggingFaceCheckpoint:
 
     def _weight_files(self) -> list[Path]:
         index = self._folder / _INDEX
-        if not index.is_file():
+        content = _content(index)
+        if content is None:
             return [self._folder / _SINGLE]
-        homes = _json(index).get("weight_map")
+        homes = _json(index, content).get("weight_map")
         if not isinstance(homes, dict):
             raise CheckpointError(f"{index} has no weight_map from tensors to files")
         astray = [home for home in homes.values() if not isinstance(home, str) or Path(home).name != home]
         if astray:
-            raise CheckpointError(f"{index} names {astray[0]!r}, which is no file of this folder")
+            raise CheckpointError(f"{index} names {shown(astray[0])}, which is no file of this folder")
         return [self._folder / home for home in sorted(set(homes.values()))]
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        """A file of settings; none where there is no such file."""
+        content = _content(self._folder / name)
+        return {} if content is None else _json(self._folder / name, content)
 
     def _stop_ids(self) -> tuple[int, ...]:
         """generation_config.json holds all of them, config.json often one only."""
-        generation = self._folder / "generation_config.json"
-        settings = self._config | (_json(generation) if generation.is_file() else {})
-        stop = settings.get("eos_token_id")
-        return tuple(stop) if isinstance(stop, list) else (stop,) if isinstance(stop, int) else ()
+        stop = (self._config | self._settings("generation_config.json")).get("eos_token_id")
+        ids = stop if isinstance(stop, list) else [] if stop is None else [stop]
+        if not all(isinstance(id, int) and not isinstance(id, bool) for id in ids):
+            raise CheckpointError(f"eos_token_id in {self._folder} is {shown(stop)}, neither an id nor a list of ids")
+        return tuple(ids)
 
     def _chat_template(self) -> str | None:
-        template = self._folder / "chat_template.jinja"
-        if template.is_file():
-            return template.read_text(encoding="utf-8")
-        settings = self._folder / "tokenizer_config.json"
-        found = _json(settings).get("chat_template") if settings.is_file() else None
-        if isinstance(found, list):
-            found = next((entry["template"] for entry in found if entry.get("name") == "default"), None)
-        return found if isinstance(found, str) else None
+        path = self._folder / "chat_template.jinja"
+        content = _content(path)
+        if content is None:
+            found = self._settings("tokenizer_config.json").get("chat_template")
+            return _default_template(found, self._folder / "tokenizer_config.json")
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{path} is not UTF-8 at byte {error.start}") from error
+
+
+def _default_template(found: Any, path: Path) -> str | None:
+    """The template itself, or the one called `default` of several."""
+    if isinstance(found, list) and all(_is_named_template(entry) for entry in found):
+        return next((entry["template"] for entry in found if entry["name"] == "default"), None)
+    if found is not None and not isinstance(found, str):
+        raise CheckpointError(f"{path}: chat_template is {shown(found)}, neither a text nor a list of named ones")
+    return found
+
+
+def _is_named_template(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("template"), str)
 
 
 def _bos(tokenizer_json: bytes, path: Path) -> int | None:
-    """The id that this tokenizer puts before every text, found by encoding an empty one."""
+    """The id that this tokenizer puts before every text: what stands before the ids of one that are its own."""
     from tokenizers import Tokenizer
 
     try:
-        ids: list[int] = Tokenizer.from_buffer(tokenizer_json).encode("").ids
+        tokenizer = Tokenizer.from_buffer(tokenizer_json)
     except ValueError as error:
         raise CheckpointError(f"{path} is no tokenizer of the tokenizers library: {error}") from error
-    return ids[0] if ids else None
+    whole: list[int] = tokenizer.encode("a").ids
+    own: list[int] = tokenizer.encode("a", add_special_tokens=False).ids
+    before = next(start for start in range(len(whole) + 1) if whole[start : start + len(own)] == own)
+    if before > 1:
+        raise CheckpointError(f"{path} puts {before} ids before a text", "one at most is provided for")
+    return whole[0] if before else None
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> bytes | None:
+    """The bytes of a file, None where there is none; a link that leads nowhere is there, and cannot be read."""
+    if not os.path.lexists(path):
+        return None
     try:
-        content = json.loads(path.read_bytes())
+        return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _json(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
+    except RecursionError:
+        raise CheckpointError(f"{path} nests too deeply to be read") from None
+    if not isinstance(found, dict):
         raise CheckpointError(f"{path} holds no JSON object")
-    return content
+    return found

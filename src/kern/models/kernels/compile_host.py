@@ -26,17 +26,18 @@ _MARCH: Final = {
 }
 _JOBS: Final = 2
 _SHOWN_LINES: Final = 12
+_INSTALL: Final = "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC"
 
 
 class CompilerMissing(KernError):
-    """There is no C compiler."""
+    """There is no C compiler, or it is no program that runs."""
 
     code = "compiler-missing"
     exit_code = 2
 
 
 class CompilationFailed(KernError):
-    """The C compiler refused a kernel's source."""
+    """The C compiler refused a kernel's source, or there is no room for what it writes."""
 
     code = "compilation-failed"
 
@@ -56,22 +57,28 @@ def compile_host_modules(target: str) -> Mapping[str, bytes]:
     """
     if target not in _MARCH:
         raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
-    compiler = _compiler()
-    with tempfile.TemporaryDirectory(prefix="kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
-        jobs = {
-            source: pool.submit(_compile, compiler, target, source, Path(folder))
-            for source in sorted(SOURCES.glob("*.c"))
-        }
-        return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
+    compiler = compiler_command()
+    try:
+        with tempfile.TemporaryDirectory(prefix="kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
+            jobs = {
+                source: pool.submit(_compile, compiler, target, source, Path(folder))
+                for source in sorted(SOURCES.glob("*.c"))
+            }
+            return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
+    except OSError as error:
+        raise CompilationFailed(
+            f"there is no place for compiled kernels: {error.strerror}", "set TMPDIR to a folder with room"
+        ) from error
 
 
-def _compiler() -> list[str]:
-    command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+def compiler_command() -> list[str]:
+    """The C compiler and the options that are always given to it, `cc` or what CC says. Raises CompilerMissing."""
+    try:
+        command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as error:
+        raise CompilerMissing(f"no C compiler: CC is {os.environ['CC']!r}: {error}", _INSTALL) from None
     if shutil.which(command[0]) is None:
-        raise CompilerMissing(
-            f"no C compiler: `{command[0]}` is not on the PATH",
-            "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC",
-        )
+        raise CompilerMissing(f"no C compiler: `{command[0]}` is no program on the PATH", _INSTALL)
     return command
 
 
@@ -84,9 +91,12 @@ def _compile(compiler: list[str], target: str, source: Path, folder: Path) -> by
         *(f"-ffile-prefix-map={SOURCES}=.", f"-I{ABI_HEADERS}", f'-DKERN_TARGET="{target}"'),
         *(str(source), "-o", str(output), "-lm"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode != 0:
-        said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise CompilerMissing(f"no C compiler: `{compiler[0]}` does not run: {error.strerror}", _INSTALL) from error
+    if done.returncode != 0 or not output.is_file():
+        said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}, no file written"
         raise CompilationFailed(
             f"`{compiler[0]}` could not compile {source.name} for {target}:\n{said}",
             "it needs a C compiler for that target with OpenMP (gcc 9 or later)",
