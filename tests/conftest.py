@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kern.models import build as building
+from kern.models import targets
 from kern.models.fetch import SMOLLM2, FetchError, fetch
 
 
@@ -16,7 +17,7 @@ from kern.models.fetch import SMOLLM2, FetchError, fetch
 def compiled_once() -> Iterator[None]:
     """Host kernels are compiled once for all the folders that are built."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "compile_host_modules", cache(building.compile_host_modules))
+        patch.setattr(targets, "compile_host_modules", cache(targets.compile_host_modules))
         yield
 
 

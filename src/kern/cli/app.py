@@ -123,7 +123,7 @@ def build(
     random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
     config: Annotated[str | None, typer.Option(help="Known sizes for --random, as `qwen3-4b` or `tiny`.")] = None,
-    target: Annotated[str, typer.Option(help="`host`, or `auto` for this machine.")] = "auto",
+    target: Annotated[str, typer.Option(help="`host`, `sm_90a` (any `sm_XX`), or `auto` for this machine.")] = "auto",
     weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:

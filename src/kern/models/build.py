@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from kern.device.host.target import host_target
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
@@ -19,10 +17,9 @@ from kern.models.config import FAMILIES, Family, UnsupportedModel, preset
 from kern.models.fetch import SMOLLM2, fetch
 from kern.models.gguf_checkpoint import GgufCheckpoint
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.kernels.compile_host import compile_host_modules
-from kern.models.kernels.library import host_kernels
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.replacing import MANIFEST, check_output, replacing
+from kern.models.targets import check_target, kernel_set
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
 from kern.models.weights import WEIGHTS_FILE, write_weights
@@ -67,25 +64,25 @@ def build(
     """Write the artifact folder `output` for `name`: a family (`llama`, `qwen3`) or a known model (`smollm2`).
 
     A family takes its parameters from `checkpoint` (a Hugging Face folder or a GGUF file), or from a generator
-    seeded with `seed` (None is 0) for `random`, at the sizes of the preset `config`. `target` is `host` or `auto`.
-    With `force` an artifact folder that is there is replaced; until the new one is whole it stays as it is.
-    `weights=False` leaves the weights file out.
+    seeded with `seed` (None is 0) for `random`, at the sizes of the preset `config`. `target` is `host`, an
+    architecture such as `sm_90a`, or `auto` for this machine. With `force` an artifact folder that is there is
+    replaced; until the new one is whole it stays as it is. `weights=False` leaves the weights file out.
 
-    Raises BuildError, OutputError, UnsupportedModel, CheckpointError, FetchError, CompilerMissing.
+    Raises BuildError, OutputError, UnknownTarget, UnsupportedModel, CheckpointError, FetchError, CompilerMissing
+    and what else the target's compiler raises.
     """
     tell: Progress = progress or (lambda stage, done, total: None)
     output = Path(output)
-    _check_target(target)
+    check_target(target)
     check_output(output, force)
     source = _checkpoint(name, checkpoint, random, seed, config, tell)
     sizes, settings = source.config, text_settings(source.config, source.text)
-    modules = compile_host_modules(host_target())
-    hashes = {file: hashlib.sha256(image).hexdigest() for file, image in modules.items()}
-    kernels = host_kernels(hashes, q_heads=sizes.heads, kv_heads=sizes.kv_heads)
-    manifest = build_manifest(sizes, kernels, model=_label(name, config), limits=limits)
+    limits = limits or Limits()
+    kernels = kernel_set(target, sizes, limits)
+    manifest = build_manifest(sizes, kernels.entries, model=_label(name, config), limits=limits)
     with replacing(output, force) as folder:
         (folder / MANIFEST).write_text(write(manifest), encoding="utf-8")
-        _write_modules(folder / _KERNELS, manifest, modules)
+        _write_modules(folder / _KERNELS, manifest, kernels.modules)
         write_text_files(folder, settings, source.text.tokenizer_json)
         size = _write_weights(folder / WEIGHTS_FILE, source, tell) if weights else 0
     return Built(output, manifest, size)
@@ -93,13 +90,6 @@ def build(
 
 def _label(name: str, config: str | None) -> str:
     return name if config is None else config if config.startswith(name) else f"{name} {config}"
-
-
-def _check_target(target: str) -> None:
-    if target not in ("auto", "host"):
-        raise BuildError(
-            f"no kernels can be built for the target {target!r}", "this installation builds for: host, auto"
-        )
 
 
 def _checkpoint(

@@ -1,0 +1,76 @@
+"""From a target to kernels: which library implements the entries, and the modules compiled for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kern.device import open_device
+from kern.device.base import DeviceUnavailable
+from kern.device.host.target import host_target
+from kern.manifest.errors import KernError
+from kern.manifest.types import Kernel
+from kern.models.buffers import Limits
+from kern.models.config import TransformerConfig
+from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.models.kernels.compile_host import compile_host_modules
+from kern.models.kernels.cuda_library import cuda_kernels
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.library import host_kernels
+
+
+class UnknownTarget(KernError):
+    """Nothing is built for that target."""
+
+    code: ClassVar[str] = "unknown-target"
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSet:
+    """The entries' implementations, and the files that they are pinned to."""
+
+    entries: Mapping[str, Kernel]
+    modules: Mapping[str, bytes]
+
+
+def check_target(target: str) -> None:
+    """Raises UnknownTarget for what is no target, before anything is fetched or compiled."""
+    if target not in ("auto", "host") and not target.startswith("sm_"):
+        raise UnknownTarget(f"no kernels can be built for the target {target!r}", "targets: host, sm_XX, auto")
+    if target.startswith("sm_"):
+        CudaPlan(target, Sizes(32, 32, 1, 1, 64))
+
+
+def kernel_set(target: str, config: TransformerConfig, limits: Limits) -> KernelSet:
+    """Kernels for `target`: `host`, an architecture such as `sm_90a`, or `auto` for this machine's GPU or processor.
+
+    Raises UnknownTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
+    """
+    check_target(target)
+    if target == "auto":
+        target = _of_this_machine()
+    if target == "host":
+        modules = compile_host_modules(host_target())
+        return KernelSet(host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules)
+    sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
+    plan = CudaPlan(target, sizes)
+    modules = compile_cuda_modules(plan)
+    return KernelSet(cuda_kernels(plan, _hashes(modules), qk_norm=config.qk_norm), modules)
+
+
+def _of_this_machine() -> str:
+    try:
+        device = open_device("cuda")
+    except DeviceUnavailable:
+        return "host"
+    try:
+        return device.target
+    finally:
+        device.close()
+
+
+def _hashes(modules: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(image).hexdigest() for name, image in modules.items()}
