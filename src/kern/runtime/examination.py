@@ -25,8 +25,17 @@ class Examination:
     resolution: Resolution | None
 
 
-def examine(folder: ArtifactFolder, *, target: str | None = None, weights: Path | None = None) -> Examination:
-    """Apply rules 1 to 10 to an open folder; `weights` takes the place of the folder's own weights file."""
+def examine(
+    folder: ArtifactFolder,
+    *,
+    target: str | None = None,
+    weights: Path | None = None,
+    require_weights: bool = True,
+) -> Examination:
+    """Apply rules 1 to 10 to an open folder; `weights` takes the place of the folder's own weights file.
+
+    Without `require_weights` it is no fault that the folder has none.
+    """
     reading = read(folder.manifest_bytes())
     if reading.manifest is None:
         return _refused(folder.path, reading, reading.diagnostics)
@@ -34,7 +43,13 @@ def examine(folder: ArtifactFolder, *, target: str | None = None, weights: Path 
     shared_mem = None if checked is None else _shared_mem(checked)
     refused = [fault.path for fault in faults]
     resolution = resolve(
-        reading.manifest, folder, target=target, weights=weights, shared_mem=shared_mem, refused=refused
+        reading.manifest,
+        folder,
+        target=target,
+        weights=weights,
+        require_weights=require_weights,
+        shared_mem=shared_mem,
+        refused=refused,
     )
     faults += resolution.diagnostics
     if checked is None or faults:

@@ -25,28 +25,29 @@ class Unreadable(KernError):
     exit_code: ClassVar[int] = 2
 
 
-def verify(path: str | Path, target: str | None = None) -> Report:
+def verify(path: str | Path, target: str | None = None, *, weights: str | Path | None = None) -> Report:
     """Verify a manifest file (rules 1 to 9) or an artifact folder (rules 1 to 10).
 
     `target` is what the kernels must run on: `sm_90`, `x86-64-v3`, …, or `host` for this machine; without
-    it they need only agree with each other. A bare manifest has no kernels, so it is not used for one.
+    it they need only agree with each other. `weights` takes the place of the folder's weights file. A bare
+    manifest has neither kernels nor weights, so they are not used for one.
     Raises Unreadable or an ArtifactError for what cannot be read at all.
     """
     path = Path(path)
     if stat.S_ISDIR(_mode(path)):
-        return _verify_folder(path, target)
+        return _verify_folder(path, target, None if weights is None else Path(weights))
     reading = read(_file_bytes(path))
     return locate(path, reading.source, reading.diagnostics if reading.manifest is None else check(reading.manifest))
 
 
-def _verify_folder(path: Path, target: str | None) -> Report:
+def _verify_folder(path: Path, target: str | None, weights: Path | None) -> Report:
     # Imported here since a bare manifest needs nothing that reads kernel files, and no start-up time for it.
     from kern.artifact import open_folder
     from kern.device.host.target import host_target
     from kern.runtime.examination import examine
 
     with open_folder(path) as folder:
-        return examine(folder, target=host_target() if target == HOST else target).report
+        return examine(folder, target=host_target() if target == HOST else target, weights=weights).report
 
 
 def _mode(path: Path) -> int:
