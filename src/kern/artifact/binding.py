@@ -15,17 +15,20 @@ from kern.manifest.types import Buffer, Manifest
 
 
 def bind(
-    manifest: Manifest, folder: ArtifactFolder, path: Path | None
+    manifest: Manifest, folder: ArtifactFolder, path: Path | None, *, required: bool = True
 ) -> tuple[Mapping[str, TensorInfo] | None, list[Diagnostic]]:
     """The tensors of the folder's weights file, or of the one at `path`, and what keeps the weights from being theirs.
 
-    No tensors where the manifest has no weights, or where the file cannot be used.
+    No tensors where the manifest has no weights, or where the file cannot be used. That the folder has no such file
+    is no fault where it is not `required`.
     """
     if all(buffer.class_ != "weight" for buffer in manifest.buffers.values()):
         return None, []
     try:
         tensors = folder.weights(path).tensors
     except FileMissing as error:
+        if path is None and not required:
+            return None, []
         help = "put the file there, or give another one with --weights"
         return None, [codes.WEIGHTS_MISSING.at(("buffers",), error.message, help, anchor="key")]
     except ArtifactError as error:

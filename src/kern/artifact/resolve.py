@@ -44,14 +44,16 @@ def resolve(
     *,
     target: str | None = None,
     weights: FilePath | None = None,
+    require_weights: bool = True,
     shared_mem: Mapping[StepKey, int] | None = None,
     refused: Iterable[Path] = (),
 ) -> Resolution:
     """Find each step's kernel and each weight's tensor, and check them against the manifest.
 
     `target` is what the modules must run on (`sm_90`, `x86-64-v3`), None for anything. `weights` is a weights file in
-    place of the folder's own. `shared_mem` gives the largest dynamic shared memory of a step in bytes; a step that it
-    leaves out is taken at the symbols' global bounds. `refused` are the places that other rules refuse: a field with
+    place of the folder's own; without `require_weights` the folder may have none. `shared_mem` gives the largest
+    dynamic shared memory of a step in bytes; a step that it leaves out is taken at the symbols' global bounds.
+    `refused` are the places that other rules refuse: a field with
     such a place in it is not judged here, and a step whose kernel is misnamed is not looked for.
 
     Raises BadTarget for a target that is none.
@@ -60,7 +62,7 @@ def resolve(
         parse(target)
     fields = _fields(refused)
     steps, faults = _steps(manifest, Catalog(folder), fields, target, shared_mem or {})
-    tensors, weight_faults = binding.bind(manifest, folder, weights)
+    tensors, weight_faults = binding.bind(manifest, folder, weights, required=require_weights)
     faults += [*_mixed_kinds(steps), *weight_faults]
     modules = {step.module.name: step.module for step in steps.values()}
     kinds = {module.kind for module in modules.values()}
