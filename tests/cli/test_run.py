@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Done, Kern
+from kern.cli.prompt import PromptSource
+from support.tokenizers import bytes_tokenizer
 
 IDS = ("--prompt-ids", "1,2,3")
 
@@ -67,15 +70,126 @@ def test_run_streams_and_reports_on_stderr(kern: Kern, tiny: Path) -> None:
         (["--prompt-ids", "1", "--chat"], ["--chat"]),
         (["--prompt-ids", "1", "--device", "tpu"], ["tpu"]),
         (["--prompt-ids", "1", "--device", "cuda:99"], ["cuda"]),
-        (["--prompt-ids", "1", "--capacity", "0"], ["capacity"]),
-        (["--prompt-ids", "1", "--max-tokens", "0"], ["max_tokens"]),
-        (["--prompt-ids", "1", "--chunk", "0"], ["chunk"]),
         (["--prompt-ids", "1", "--weights", "/nonexistent"], ["/nonexistent"]),
-        (["--prompt-ids", "1", "--capacity", "99999999999"], ["free"]),
+        (["--prompt-ids", "1", "--weights", "x" * 300], ["K1017"]),
     ],
 )
 def test_a_users_mistake_is_one_line(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
     refused(kern("run", tiny, *options), *words)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("run", "--capacity", "0"),
+        ("run", "--capacity", "9" * 400),
+        ("score", "--capacity", "9" * 400),
+        ("bench", "--capacity", "-1"),
+        ("inspect", "--capacity", "9" * 400),
+        ("run", "--max-tokens", "0"),
+        ("run", "--chunk", "0"),
+        ("bench", "--chunk", "-3"),
+        ("bench", "--steps", "0"),
+        ("build", "--seed", "-1"),
+    ],
+)
+def test_a_number_out_of_bounds_is_a_usage_error(kern: Kern, tiny: Path, command: str, option: str, value: str) -> None:
+    needed = {"run": IDS, "score": ("--text", "-"), "build": ("-o", "out", "--random")}.get(command, ())
+    done = kern(command, "llama" if command == "build" else tiny, *needed, option, value)
+    assert (done.code, done.out) == (2, "")
+    assert option in done.err
+    assert "Traceback" not in done.err
+
+
+def test_large_numbers_within_bounds_do_no_harm(kern: Kern, tiny: Path) -> None:
+    large = ("--max-tokens", "9" * 400, "--chunk", "9" * 400, "--capacity", 24, "--ignore-stop", "--json")
+    assert len(kern("run", tiny, *IDS, *large).json["output_ids"]) == 22
+    found = kern("bench", tiny, "--steps", "9" * 400, "--capacity", 40, "--json").json
+    assert found["decode"]["steps"] == 9
+
+
+def test_no_more_is_allocated_than_the_model_can_use(kern: Kern, tiny: Path) -> None:
+    done = kern("run", tiny, *IDS, "--max-tokens", 2, "--capacity", 2**31)
+    assert done.code == 0
+    assert "note: the capacity is 4096 tokens" in done.err
+    states = next(line for line in done.err.splitlines() if "states" in line)
+    usual = kern("run", tiny, *IDS, "--max-tokens", 2).err
+    assert states in usual.splitlines()
+    assert "note" not in usual
+
+
+def test_a_room_too_small_to_time_anything_is_said(kern: Kern, tiny: Path) -> None:
+    for capacity in (16, 31):
+        refused(kern("bench", tiny, "--capacity", capacity), f"capacity is {capacity}")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--prompt", "a", "--prompt-ids", "1"], "either --prompt or --prompt-ids"),
+        (["--prompt-ids", "1", "--chat"], "--chat"),
+        (["--prompt", "a"], "no tokenizer"),
+        (["--prompt-ids", "512"], "out of range"),
+        (["--prompt-ids", "1,2,3", "--capacity", "2"], "capacity is 2"),
+    ],
+)
+def test_a_wrong_prompt_is_told_before_anything_is_loaded(
+    kern: Kern, tiny: Path, tmp_path: Path, options: list[str], word: str
+) -> None:
+    refused(kern("run", damaged(tiny, tmp_path, "missing"), *options), word)
+
+
+def test_a_vocabulary_beyond_the_models_is_refused(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
+    settings = json.loads((folder / "text.json").read_text())
+    (folder / "text.json").write_text(json.dumps(settings | {"vocabulary": 10**9}))
+    refused(kern("run", folder, "--prompt-ids", "900000000"), "embedding: 1000000000 rows")
+
+
+def test_the_load_report_tells_the_graphs(kern: Kern, tiny: Path) -> None:
+    assert "graphs  prefill of 512, decode of 1" in kern("run", tiny, *IDS, "--max-tokens", 1).err
+    assert "graphs  none" in kern("run", tiny, *IDS, "--max-tokens", 1, "--eager").err
+
+
+def test_a_chat_begins_once(kern: Kern) -> None:
+    template = "{{ bos_token }}{{ messages[0].content }}"
+    ids = PromptSource("hello", None, chat=True).resolve(bytes_tokenizer(bos=258, template=template))
+    assert ids[0] == 258
+    assert ids.count(258) == 1
+
+
+def test_a_folder_without_weights_is_inspected_and_given_weights(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder, weights = damaged(tiny, tmp_path, "missing"), tiny / "weights.safetensors"
+    assert "none in the folder" in kern("inspect", folder).out
+    assert kern("inspect", folder, "--json").json["memory"]["weights_found"] is False
+    assert kern("inspect", folder, "--weights", weights, "--json").json["memory"]["weights_found"] is True
+    assert "none in the folder" not in kern("inspect", tiny).out
+    refused(kern("inspect", folder, "--weights", tmp_path / "gone"), "K1016")
+    assert kern("verify", folder).code == 1
+    assert kern("verify", folder, "--weights", weights).code == 0
+    assert kern("run", folder, *IDS, "--max-tokens", 1, "--weights", weights).code == 0
+
+
+def test_an_invalid_folder_is_json_where_json_is_asked_for(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = damaged(tiny, tmp_path, "truncated")
+    done = kern("inspect", folder, "--json")
+    assert done.code == 1
+    assert done.json == kern("verify", folder, "--json").json
+    for command in (["run", *IDS], ["bench"]):
+        done = kern(command[0], folder, *command[1:], "--json")
+        assert (done.code, done.out) == (1, "")
+        assert "K1017" in done.err
+
+
+def test_inspect_shows_a_bound_of_zero(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["symbols"]["unused_by_shapes"] = {"min": 0, "max": 5}
+    dispatch = next(d for d in manifest["programs"]["begin"]["dispatches"] if d["kernel"] == "begin")
+    dispatch["args"][-1] = {"sym": "unused_by_shapes"}
+    manifest["programs"]["begin"]["symbols"]["unused_by_shapes"] = {"min": 0, "max": 0}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert "unused_by_shapes 0…0" in kern("inspect", folder).out
 
 
 def test_junk_in_the_thread_count_is_said(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +224,8 @@ def damaged(tiny: Path, tmp_path: Path, change: str) -> Path:
 def test_a_damaged_folder_is_refused_by_every_command(kern: Kern, tiny: Path, tmp_path: Path, change: str) -> None:
     folder = damaged(tiny, tmp_path, change)
     (tmp_path / "text").write_text("some text")
-    for command in (["run", *IDS], ["inspect"], ["bench"], ["score", "--text", tmp_path / "text"]):
+    inspect = [["inspect"]] if change != "missing" else []
+    for command in (["run", *IDS], *inspect, ["bench"], ["score", "--text", tmp_path / "text"]):
         refused(kern(command[0], folder, *command[1:]))
     assert kern("verify", folder).code in (1, 2)
 
@@ -135,6 +250,41 @@ def test_doctor_lists_this_machine(kern: Kern) -> None:
     names = {finding["name"]: finding["found"] for finding in kern("doctor", "--json").json}
     assert names["device host"]
     assert "host" in kern("doctor").out
+    assert {"nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvmath-python"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "missing"),
+    [
+        ("CC", '"gcc', "C compiler"),
+        ("CC", "/nonexistent/cc", "C compiler"),
+        ("CC", "{not_executable}", "C compiler"),
+        ("CC", "{no_program}", "C compiler"),
+        ("CC", "false", "C compiler"),
+        ("KERN_THREADS", "x", "device host"),
+    ],
+)
+def test_doctor_finds_what_is_wrong_with_the_environment(
+    kern: Kern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, missing: str
+) -> None:
+    for file, mode in (("not_executable", 0o644), ("no_program", 0o755)):
+        (tmp_path / file).write_bytes(b"\x7fno program")
+        (tmp_path / file).chmod(mode)
+    paths = {file: str(tmp_path / file) for file in ("not_executable", "no_program")}
+    monkeypatch.setenv(name, value.format(**paths) if "{" in value else value)
+    done = kern("doctor", "--json")
+    assert done.code == 0
+    found = {finding["name"]: finding for finding in done.json}
+    assert found[missing]["found"] is None
+    assert name in found[missing]["help"]
+    assert found["python"]["found"]
+
+
+def test_an_empty_cc_is_the_usual_compiler(kern: Kern, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "")
+    found = {finding["name"]: finding["found"] for finding in kern("doctor", "--json").json}
+    monkeypatch.delenv("CC")
+    assert found == {finding["name"]: finding["found"] for finding in kern("doctor", "--json").json}
 
 
 def test_build_asks_before_replacing(kern: Kern, tmp_path: Path, compiled_once: None) -> None:
@@ -156,6 +306,9 @@ def test_build_asks_before_replacing(kern: Kern, tmp_path: Path, compiled_once: 
         (["llama", "--random"], "--config"),
         (["llama", "--random", "--config", "huge"], "huge"),
         (["llama", "--checkpoint", "/nonexistent"], "/nonexistent"),
+        (["llama", "--checkpoint", "x" * 300], "no checkpoint"),
+        (["llama", "--checkpoint", "/nonexistent", "--seed", "3"], "seed 3 is for random weights"),
+        (["smollm2", "--checkpoint", "/nonexistent"], "no checkpoint"),
         (["llama", "--random", "--config", "tiny", "--target", "sm_1"], "sm_1"),
     ],
 )
@@ -182,6 +335,7 @@ def test_text_comes_from_the_command_line_from_stdin_or_a_template(
     assert kern("run", smollm2, "--prompt", "-", "--max-tokens", 6).out == shown.out
     chat = kern("run", smollm2, "--prompt", "What is 2 + 2?", "--chat", "--max-tokens", 3, "--json").json
     assert chat["prompt_ids"][0] == 1
+    refused(kern("run", smollm2, "--prompt", "caf\udce9"), "half a character at place 3")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
     refused(kern("run", smollm2, "--prompt", "-"), "UTF-8")
 

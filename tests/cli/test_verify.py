@@ -76,17 +76,24 @@ def test_a_long_line_is_cut_around_the_place(kern: Kern, tmp_path: Path) -> None
     assert excerpt[marks.index("^") : marks.rindex("^") + 1] == '"qvk"'
 
 
+def test_a_long_path_with_a_target_is_no_traceback(kern: Kern, tmp_path: Path) -> None:
+    done = kern("verify", tmp_path / ("x" * 300), "--target", "host")
+    assert (done.code, done.out) == (2, "")
+    assert "Traceback" not in done.err
+
+
 def test_unreadable_paths_are_a_usage_error(kern: Kern, tmp_path: Path) -> None:
-    for path in (tmp_path / "absent", tmp_path):
+    for path in (tmp_path / "absent", tmp_path, tmp_path / ("x" * 300)):
         done = kern("verify", path)
         assert done.code == 2, path
         assert done.err.startswith("kern: ")
 
 
-def test_a_target_without_kernel_files_is_said_to_be_idle(kern: Kern) -> None:
-    done = kern("verify", SAMPLE, "--target", "sm_90")
-    assert done.code == 0
-    assert "not applied" in done.err
+def test_options_for_files_are_said_to_be_idle_without_any(kern: Kern) -> None:
+    for option, value in (("--target", "sm_90"), ("--weights", "x" * 300)):
+        done = kern("verify", SAMPLE, option, value)
+        assert done.code == 0
+        assert f"{option}" in done.err
 
 
 def test_each_code_is_explained(kern: Kern) -> None:

@@ -194,9 +194,9 @@ def test_the_capacity_is_no_more_than_the_model_has_positions(tiny: Path) -> Non
         generator = Generator(executable, Tokenizer.load(tiny))
 
         assert generator.capacity == 4096
-        with pytest.raises(PromptError, match="the model has no more positions"):
+        with pytest.raises(PromptError, match="the model has 4096 positions"):
             generator.generate([1] * 4097)
-        with pytest.raises(PromptError, match="the model has no more positions"):
+        with pytest.raises(PromptError, match="the model has 4096 positions"):
             score(executable, generator.tokenizer, [1] * 4098)
     with load(tiny, capacity=32) as executable, pytest.raises(PromptError, match="load with a larger capacity"):
         Generator(executable, Tokenizer.load(tiny)).generate([1] * 33)

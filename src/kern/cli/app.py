@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,13 @@ Target = Annotated[
     str | None,
     typer.Option("--target", metavar="TARGET", help="What must run it: `host`, `sm_90`, `sm_90a`, `x86-64-v3`, …"),
 ]
+
+Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
+Device = Annotated[str, typer.Option(help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")]
+Capacity = Annotated[int, typer.Option(min=1, max=2**31, help="Tokens of one sequence that the states have room for.")]
+Chunk = Annotated[int, typer.Option(min=1, help="Most tokens of the prompt in one call.")]
+Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
+Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
 
 
 def _version(wanted: bool) -> None:
@@ -46,6 +54,7 @@ def _options(
 def verify(
     path: Annotated[Path, typer.Argument(help="An artifact folder (rules 1-10) or a manifest (1-9).")],
     target: Target = None,
+    weights: Weights = None,
     json: Json = False,
 ) -> None:
     """Check a manifest as a compiler checks a program, and show every fault.
@@ -54,9 +63,9 @@ def verify(
     """
     from kern.runtime.verification import verify
 
-    report = verify(path, target)
-    if target is not None and path.is_file():
-        print("note: a bare manifest has no kernel files, so --target was not applied", file=sys.stderr)
+    report = verify(path, target, weights=weights)
+    if (target is not None or weights is not None) and os.path.isfile(path):
+        print("note: a bare manifest has no files, so neither --target nor --weights is applied", file=sys.stderr)
     if report.ok and not json:
         print(f"{path}: ok")
         return
@@ -105,14 +114,6 @@ def schema() -> None:
     print(dumps(json_schema(), indent=1))
 
 
-Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
-Device = Annotated[str, typer.Option(help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")]
-Capacity = Annotated[int, typer.Option(help="Tokens of one sequence that the states have room for.")]
-Chunk = Annotated[int, typer.Option(help="Most tokens of the prompt in one call.")]
-Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
-Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
-
-
 @app.command()
 def build(
     name: Annotated[str, typer.Argument(help="A family (`llama`, `qwen3`) or a known model (`smollm2`).")],
@@ -121,7 +122,7 @@ def build(
         Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder, or a GGUF file.")
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random weights, 0 if not given.")] = None,
     config: Annotated[str | None, typer.Option(help="Known sizes for --random, as `qwen3-4b` or `tiny`.")] = None,
     target: Annotated[str, typer.Option(help="`host`, `sm_90a` (any `sm_XX`), or `auto` for this machine.")] = "auto",
     weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
@@ -147,14 +148,14 @@ def build(
 
 
 @app.command()
-def inspect(path: Artifact, capacity: Capacity = 4096, json: Json = False) -> None:
+def inspect(path: Artifact, capacity: Capacity = 4096, weights: Weights = None, json: Json = False) -> None:
     """Show what an artifact declares, the file behind each step, and the memory it takes.
 
     Example: `kern inspect smollm2`
     """
     from kern.cli.inspect import inspect
 
-    inspect(path, capacity, json)
+    inspect(path, capacity, weights, json)
 
 
 @app.command()
@@ -163,7 +164,7 @@ def run(
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin.")] = None,
     prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 128,
     ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Go on after a stop token.")] = False,
     chunk: Chunk = 512,
     capacity: Capacity = 4096,

@@ -17,10 +17,11 @@ LENGTHS = (16, 128, 512, 2048)
 
 def bench(path: Path, options: LoadOptions, *, steps: int, chunk: int, eager: bool, as_json: bool) -> None:
     """Load, measure, print."""
-    with loaded(path, options) as (executable, seconds):
+    tokenizer = Tokenizer.load(path)
+    with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
+        generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
         if not as_json:
-            report(executable, seconds)
-        generator = Generator(executable, Tokenizer.load(path), chunk=chunk, eager=eager)
+            report(executable, seconds, generator.graphs)
         found = benchmark(generator, LENGTHS, steps)
     print(_as_json(found) if as_json else _text(found))
 

@@ -34,7 +34,7 @@ def build_folder(
     *,
     checkpoint: Path | None,
     random: bool,
-    seed: int,
+    seed: int | None,
     config: str | None,
     target: str,
     force: bool,

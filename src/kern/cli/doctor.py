@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
-import shutil
 import subprocess
 from dataclasses import asdict, dataclass
 
 from kern.device import open_device
-from kern.device.base import DeviceUnavailable
+from kern.device.base import DeviceError
+from kern.models.kernels.compile_host import CompilerMissing, compiler_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,8 @@ LIBRARIES = {
     "gguf": ("building from GGUF files", "pip install 'kern-runtime[gguf]'"),
     "cuda-bindings": ("building and running for a GPU", "pip install 'kern-runtime[cuda]'"),
     "nvidia-cuda-nvrtc": ("building for a GPU", "pip install 'kern-runtime[cuda]'"),
+    "nvidia-cuda-runtime": ("building for a GPU (headers)", "pip install 'kern-runtime[cuda]'"),
+    "nvidia-cuda-cccl": ("building for a GPU (headers)", "pip install 'kern-runtime[cuda]'"),
     "nvidia-cublas": ("built-in matrix products on a GPU", "pip install 'kern-runtime[cuda]'"),
     "nvmath-python": ("built-in matrix products on a GPU", "pip install 'kern-runtime[cuda]'"),
 }
@@ -48,8 +49,8 @@ def examine() -> list[Finding]:
 def _device(name: str, purpose: str) -> Finding:
     try:
         device = open_device(name)
-    except DeviceUnavailable as error:
-        return Finding(f"device {name}", None, purpose, error.message)
+    except DeviceError as error:
+        return Finding(f"device {name}", None, purpose, str(error))
     try:
         return Finding(f"device {name}", device.description, purpose, "")
     finally:
@@ -57,14 +58,22 @@ def _device(name: str, purpose: str) -> Finding:
 
 
 def _compiler() -> Finding:
-    command = os.environ.get("CC", "cc").split()[0]
-    path = shutil.which(command)
-    help = "apt install gcc, or name a C compiler in CC"
-    if path is None:
-        return Finding("C compiler", None, "building for the host", help)
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    version = done.stdout.splitlines()[0] if done.stdout else path
-    return Finding("C compiler", version, "building for the host", help)
+    name, purpose = "C compiler", "building for the host"
+    try:
+        command = compiler_command()
+    except CompilerMissing as error:
+        return Finding(name, None, purpose, str(error))
+    said = _said([*command, "--version"])
+    return Finding(name, said[0] if said else None, purpose, f"`{command[0]}` does not run: name another one in CC")
+
+
+def _said(command: list[str]) -> list[str]:
+    """The lines that a program prints; none where it does not run, or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return []
+    return [] if done.returncode else done.stdout.splitlines()
 
 
 def _library(name: str, purpose: str, help: str) -> Finding:
@@ -75,13 +84,9 @@ def _library(name: str, purpose: str, help: str) -> Finding:
 
 
 def _driver() -> Finding:
-    path = shutil.which("nvidia-smi")
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     help = "install NVIDIA's driver on a machine with a GPU"
-    if path is None:
-        return Finding("NVIDIA driver", None, "running on a GPU", help)
-    query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    done = subprocess.run([path, *query], capture_output=True, text=True, check=False)
-    return Finding("NVIDIA driver", "; ".join(done.stdout.splitlines()) or None, "running on a GPU", help)
+    return Finding("NVIDIA driver", "; ".join(_said(query)) or None, "running on a GPU", help)
 
 
 def doctor(as_json: bool) -> None:

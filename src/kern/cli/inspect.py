@@ -19,12 +19,15 @@ from kern.runtime.planner import MemoryPlan, plan
 from kern.runtime.reports import InvalidArtifact
 
 
-def inspect(path: Path, capacity: int, as_json: bool) -> None:
-    """Print the sections of an artifact folder; an invalid one is shown its diagnostics."""
+def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:
+    """Print the sections of an artifact folder, with or without weights; an invalid one is shown its diagnostics."""
     with open_folder(path) as folder:
-        found = examine(folder)
+        found = examine(folder, weights=weights, require_weights=False)
         if found.verified is None or found.resolution is None:
-            diagnostics.show(found.report)
+            if as_json:
+                print(diagnostics.as_json(found.report))
+            else:
+                diagnostics.show(found.report)
             raise InvalidArtifact(found.report)
         planned = plan(found.verified, capacity=capacity)
         manifest = found.verified.manifest
@@ -48,7 +51,7 @@ def _text(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, capac
     lines += ["", "buffers", *(f"  {count} {class_}" for class_, count in classes.items())]
     lines += ["", "programs"]
     for name, program in manifest.programs.items():
-        narrowed = ", ".join(f"{s} {b.min or ''}…{b.max or ''}" for s, b in program.symbols.items())
+        narrowed = ", ".join(f"{s} {_bound(b.min)}…{_bound(b.max)}" for s, b in program.symbols.items())
         lines.append(f"  {name}  {len(program.dispatches)} dispatches" + (f"  ({narrowed})" if narrowed else ""))
     lines += ["", "kernels"]
     for name, kernel in manifest.kernels.items():
@@ -58,7 +61,11 @@ def _text(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, capac
         lines += [
             f"    scratch {n}: {s.dtype} [{', '.join(map(show, s.shape))}]" for n, s in kernel.impl.scratch.items()
         ]
-    return [*lines, "", f"memory at capacity {capacity}", *_memory_text(planned)]
+    return [*lines, "", f"memory at capacity {capacity}", *_memory_text(planned, resolution)]
+
+
+def _bound(bound: int | None) -> str:
+    return "" if bound is None else str(bound)
 
 
 def _step_text(kernel: str, index: int, step: Step, resolution: Resolution) -> str:
@@ -73,11 +80,12 @@ def _step_text(kernel: str, index: int, step: Step, resolution: Resolution) -> s
     return f"{text}  kernels/{found.module.name} ({found.module.target})"
 
 
-def _memory_text(planned: MemoryPlan) -> list[str]:
+def _memory_text(planned: MemoryPlan, resolution: Resolution) -> list[str]:
+    absent = "  none in the folder" if planned.weights and resolution.weights is None else ""
     space = planned.workspace
     ratio = space.size / space.lower_bound if space.lower_bound else 1.0
     return [
-        f"  weights             {binary(planned.weights):>12}",
+        f"  weights             {binary(planned.weights):>12}{absent}",
         f"  states              {binary(planned.states.size):>12}",
         f"  inputs and outputs  {binary(planned.io.size):>12}",
         f"  workspace           {binary(space.size):>12}  planned; {binary(space.unshared)} without sharing, "
@@ -98,6 +106,7 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan) ->
         },
         "memory": {
             "weights": planned.weights,
+            "weights_found": not planned.weights or resolution.weights is not None,
             "states": planned.states.size,
             "io": planned.io.size,
             "workspace": planned.workspace.size,

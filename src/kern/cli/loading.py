@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kern.cli import diagnostics
@@ -17,6 +17,7 @@ from kern.cli.units import binary
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.runtime.reports import InvalidArtifact
+from kern.text.contract import TextSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,15 @@ class LoadOptions:
     capacity: int
     weights: Path | None = None
     check: bool = False
+
+    def fitting(self, settings: TextSettings) -> LoadOptions:
+        """These, with no more capacity than the model can use; what it cannot is said on stderr."""
+        if self.capacity <= settings.positions:
+            return self
+        print(
+            f"note: the capacity is {settings.positions} tokens, all that the model has positions for", file=sys.stderr
+        )
+        return replace(self, capacity=settings.positions)
 
 
 @contextmanager
@@ -50,8 +60,8 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
         yield executable, time.perf_counter() - start
 
 
-def report(executable: Executable, seconds: float) -> None:
-    """A few lines on stderr: what was loaded, from where, how large."""
+def report(executable: Executable, seconds: float, graphs: Sequence[tuple[str, int]] = ()) -> None:
+    """A few lines on stderr: what was loaded, from where, how large; `graphs` are programs with their tokens."""
     manifest, plan = executable.manifest, executable.memory_plan
     classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
     files = Counter(step.module.name for step in executable.resolution.steps.values())
@@ -67,6 +77,7 @@ def report(executable: Executable, seconds: float) -> None:
         "kernels": ", ".join(f"{count} steps from {name}" for name, count in files.items())
         + (f", {externs} built in" if externs else ""),
         "programs": programs,
+        "graphs": ", ".join(f"{program} of {tokens}" for program, tokens in graphs) or "none",
         "memory": f"weights {binary(plan.weights)}, states {binary(plan.states.size)}, inputs and outputs "
         f"{binary(plan.io.size)}, workspace {binary(plan.workspace.size)}; loaded in {seconds:.2f} s",
     }

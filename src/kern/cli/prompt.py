@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +28,8 @@ class PromptSource:
     ids: str | None
     chat: bool
 
-    def resolve(self, tokenizer: Tokenizer) -> str | Sequence[int]:
-        """The prompt itself. Raises UsageError."""
+    def resolve(self, tokenizer: Tokenizer) -> list[int]:
+        """The ids of the prompt. Raises UsageError, ChatError, NoTokenizer and NotText."""
         if (self.text is None) == (self.ids is None):
             raise UsageError("give either --prompt or --prompt-ids", 'as in --prompt "Once upon a time"')
         if self.ids is not None:
@@ -39,7 +38,7 @@ class PromptSource:
             return _ids(self.ids)
         assert self.text is not None
         text = read_text(STDIN) if self.text == STDIN else self.text
-        return chat_prompt(tokenizer, [Message(role="user", content=text)]) if self.chat else text
+        return chat_prompt(tokenizer, [Message(role="user", content=text)]) if self.chat else tokenizer.encode(text)
 
 
 def _ids(text: str) -> list[int]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from kern.cli.loading import LoadOptions, loaded, report
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
-from kern.text.generator import Generation, Generator
-from kern.text.scoring import score
+from kern.text.generator import Generation, Generator, check_prompt
+from kern.text.scoring import check_text, score
 from kern.text.tokenizer import Tokenizer
 
 
@@ -26,9 +26,11 @@ def run(
     as_json: bool,
 ) -> None:
     """Generate after a prompt: streamed text, or one JSON object at the end."""
+    tokenizer = Tokenizer.load(path)
+    prompt = source.resolve(tokenizer)
+    options = options.fitting(tokenizer.settings)
+    check_prompt(prompt, tokenizer, options.capacity)
     with loaded(path, options) as (executable, seconds):
-        tokenizer = Tokenizer.load(path)
-        prompt = source.resolve(tokenizer)
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
         generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop)
         if as_json:
@@ -36,7 +38,7 @@ def run(
                 pass
             print(_as_json(generation, seconds))
             return
-        report(executable, seconds)
+        report(executable, seconds, generator.graphs)
         _stream(generation, tokenizer)
 
 
@@ -78,12 +80,15 @@ def _as_json(generation: Generation, load_s: float) -> str:
 
 def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
     """Score the text in a file, or on stdin for `-`."""
-    content = read_text(text)
+    tokenizer = Tokenizer.load(path)
+    ids = tokenizer.encode(read_text(text))
+    options = options.fitting(tokenizer.settings)
+    check_text(ids, tokenizer, options.capacity)
     with loaded(path, options) as (executable, seconds):
         if not as_json:
             report(executable, seconds)
         with bar("scoring") as progress:
-            found = score(executable, Tokenizer.load(path), content, progress=progress)
+            found = score(executable, tokenizer, ids, progress=progress)
     if as_json:
         print(json.dumps({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
     else:

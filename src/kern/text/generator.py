@@ -10,7 +10,7 @@ from typing import Literal
 from kern.runtime.executable import Executable
 from kern.text.contract import check_generation
 from kern.text.decoding import Decode, device_fed, host_fed
-from kern.text.sequence import PagedSequence, PromptError, check_ids
+from kern.text.sequence import PagedSequence, PromptError, check_ids, check_room
 from kern.text.tokenizer import TextStream, Tokenizer
 
 Stop = Literal["length", "stop_token"]
@@ -126,8 +126,7 @@ class Generator:
         NoTokenizer for text where the folder has no tokenizer.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        check_ids(ids, self.tokenizer)
-        self._sequence.check_room(f"the prompt has {len(ids)} tokens", len(ids))
+        check_prompt(ids, self.tokenizer, self.capacity)
         if max_tokens < 1:
             raise PromptError(f"max_tokens is {max_tokens}", "give at least 1")
         return Generation(self, ids, max_tokens, ignore_stop)
@@ -154,6 +153,12 @@ class Generator:
         for _ in range(steps):
             self._sequence.require(text)
             yield next(ids)
+
+
+def check_prompt(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> None:
+    """Raises PromptError for a prompt that cannot be run: no tokens or too many, or an id out of range."""
+    check_ids(ids, tokenizer)
+    check_room(f"the prompt has {len(ids)} tokens", len(ids), capacity, tokenizer.settings)
 
 
 def _decode(executable: Executable, through_host: bool) -> Decode:

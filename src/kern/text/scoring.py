@@ -10,7 +10,7 @@ import numpy as np
 
 from kern.runtime.executable import Executable
 from kern.text.contract import check_scoring
-from kern.text.sequence import PagedSequence, PromptError, check_ids
+from kern.text.sequence import PagedSequence, PromptError, check_ids, check_room
 from kern.text.tokenizer import Tokenizer
 
 
@@ -41,12 +41,9 @@ def score(
     """
     check_scoring(executable.manifest, tokenizer.settings)
     ids = tokenizer.encode(text) if isinstance(text, str) else text
-    check_ids(ids, tokenizer)
     sequence = PagedSequence(executable, tokenizer.settings)
+    check_text(ids, tokenizer, sequence.capacity)
     given, targets = ids[:-1], ids[1:]
-    if not targets:
-        raise PromptError("the text has one token", "a score needs at least two")
-    sequence.check_room(f"the text has {len(ids)} tokens", len(given))
     sequence.begin()
     total, chunk = 0.0, sequence.most_tokens("score")
     for start in range(0, len(given), chunk):
@@ -58,3 +55,11 @@ def score(
         if progress is not None:
             progress(start + len(part), len(given))
     return Score(len(targets), total / len(targets))
+
+
+def check_text(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> None:
+    """Raises PromptError for what cannot be scored: too few or too many tokens, or an id out of range."""
+    check_ids(ids, tokenizer)
+    if len(ids) == 1:
+        raise PromptError("the text has one token", "a score needs at least two")
+    check_room(f"the text has {len(ids)} tokens", len(ids) - 1, capacity, tokenizer.settings)

@@ -42,7 +42,6 @@ class PagedSequence:
     def __init__(self, executable: Executable, settings: TextSettings) -> None:
         """`settings` have been checked against the executable's manifest."""
         self.executable = executable
-        self._positions = settings.positions
         self._graphs: dict[tuple[str, int], ExecutableGraph] = {}
         self.capacity = min(executable.capacity, settings.positions)
         self._pages = -(-self.capacity // PAGE)
@@ -58,15 +57,6 @@ class PagedSequence:
         """Raises Superseded where a text has been begun since the one of this number."""
         if _TEXTS[self.executable] != text:
             raise Superseded("another text has taken this executable's state", "finish one before beginning the next")
-
-    def check_room(self, what: str, tokens: int) -> None:
-        """Raises PromptError where `tokens` tokens of state do not fit."""
-        if tokens > self.capacity:
-            more = self.capacity < self._positions
-            raise PromptError(
-                f"{what}, the capacity is {self.capacity}",
-                "shorten it" + (", or load with a larger capacity" if more else ": the model has no more positions"),
-            )
 
     def most_tokens(self, program: str) -> int:
         """The longest call that `program` takes, in tokens."""
@@ -111,3 +101,11 @@ def check_ids(ids: Sequence[int], tokenizer: Tokenizer) -> None:
     for place, id in enumerate(ids):
         if not 0 <= id < vocabulary:
             raise PromptError(f"token id {id} at place {place} is out of range", f"ids are 0…{vocabulary - 1}")
+
+
+def check_room(what: str, tokens: int, capacity: int, settings: TextSettings) -> None:
+    """Raises PromptError where the state of `what`, `tokens` tokens, does not fit."""
+    if tokens > min(capacity, settings.positions):
+        if capacity < settings.positions:
+            raise PromptError(f"{what}, the capacity is {capacity}", "shorten it, or load with a larger capacity")
+        raise PromptError(f"{what}, the model has {settings.positions} positions", "shorten it")
