@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARTIFACT := build/smollm2
 PROMPT ?= The three most important inventions of the nineteenth century were
 
-.PHONY: demo test lint unit format docs bench wheel clean
+.PHONY: demo test test-gpu lint unit format docs bench wheel clean
 
 demo: .venv/installed
 	@test -f $(ARTIFACT)/manifest.json || $(BIN)/kern build smollm2 --target host -o $(ARTIFACT)
@@ -21,6 +21,9 @@ lint: .venv/installed-dev
 
 unit: .venv/installed-dev
 	$(BIN)/pytest
+
+test-gpu: .venv/installed-dev
+	$(BIN)/pytest -m gpu
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .

@@ -53,6 +53,17 @@ def compile_cuda(gpu: CudaDevice) -> Compile:
     return cache(lambda source: compile_cubin(source, "test.cu", gpu.target))
 
 
+@pytest.fixture(scope="session")
+def cublaslt(gpu: CudaDevice) -> None:
+    """The library behind the built-in operators, or the reason to skip."""
+    from kern.device.cuda import cublaslt
+
+    try:
+        cublaslt.version()
+    except DeviceUnavailable as error:
+        pytest.skip(error.message)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache of the session's own: no test reads or writes the user's."""

@@ -13,52 +13,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kern.device.base import DeviceError
-from kern.device.cuda.algorithms import ALGORITHM_BYTES, AlgorithmCache, Key, alignment
+from kern.device.cuda.algorithms import ALGORITHM_BYTES, AlgorithmCache, Shape, alignment
 
-KEY = Key.of("cublaslt_bf16_tn", 1, 2560, 4096, 0x1000, 0x2010, 0x3002)
+SHAPE = Shape.of("cublaslt_bf16_tn", 1, 2560, 4096, 0x1000, 0x2010, 0x3002)
 
 
 def algorithm(first: int) -> ctypes.Array[ctypes.c_ubyte]:
     return (ctypes.c_ubyte * ALGORITHM_BYTES)(*range(first, first + ALGORITHM_BYTES))
 
 
-def kept(cache: AlgorithmCache, key: Key) -> bytes | None:
-    found = cache.get(key)
+def kept(cache: AlgorithmCache, shape: Shape) -> bytes | None:
+    found = cache.get(shape)
     return None if found is None else bytes(found)
 
 
 def test_what_one_object_puts_the_next_one_gets(tmp_path: Path) -> None:
     path = tmp_path / "kern" / "cublaslt.json"
     first = AlgorithmCache("H200", 130000, path)
-    assert first.get(KEY) is None
-    first.put(KEY, algorithm(3))
-    assert kept(first, KEY) == kept(AlgorithmCache("H200", 130000, path), KEY) == bytes(algorithm(3))
-    first.put(KEY, algorithm(9))
-    assert kept(AlgorithmCache("H200", 130000, path), KEY) == bytes(algorithm(9))
+    assert first.get(SHAPE) is None
+    first.put(SHAPE, algorithm(3))
+    assert kept(first, SHAPE) == kept(AlgorithmCache("H200", 130000, path), SHAPE) == bytes(algorithm(3))
+    first.put(SHAPE, algorithm(9))
+    assert kept(AlgorithmCache("H200", 130000, path), SHAPE) == bytes(algorithm(9))
     assert [each.name for each in path.parent.iterdir() if each.suffix != ".lock"] == [path.name]
 
 
 def test_gpus_library_versions_shapes_and_alignments_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "cublaslt.json"
-    AlgorithmCache("H200", 130000, path).put(KEY, algorithm(0))
+    AlgorithmCache("H200", 130000, path).put(SHAPE, algorithm(0))
     for other in (AlgorithmCache("H100", 130000, path), AlgorithmCache("H200", 130100, path)):
-        assert other.get(KEY) is None
+        assert other.get(SHAPE) is None
     same = AlgorithmCache("H200", 130000, path)
     for changed in (
-        Key.of("cublaslt_bf16_tn_acc", 1, 2560, 4096, 0x1000, 0x2010, 0x3002),
-        Key.of("cublaslt_bf16_tn", 2, 2560, 4096, 0x1000, 0x2010, 0x3002),
-        Key.of("cublaslt_bf16_tn", 1, 2560, 4096, 0x1000, 0x2010, 0x3004),
+        Shape.of("cublaslt_bf16_tn_acc", 1, 2560, 4096, 0x1000, 0x2010, 0x3002),
+        Shape.of("cublaslt_bf16_tn", 2, 2560, 4096, 0x1000, 0x2010, 0x3002),
+        Shape.of("cublaslt_bf16_tn", 1, 2560, 4096, 0x1000, 0x2010, 0x3004),
     ):
         assert same.get(changed) is None
 
 
 def test_processes_do_not_lose_each_others_entries(tmp_path: Path) -> None:
     path = tmp_path / "cublaslt.json"
-    keys = [Key("cublaslt_bf16_tn", m, 8, 8, 256, 256, 256) for m in range(1, 33)]
+    shapes = [Shape("cublaslt_bf16_tn", m, 8, 8, 256, 256, 256) for m in range(1, 33)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda key: AlgorithmCache("H200", 1, path).put(key, algorithm(key.m)), keys))
+        list(pool.map(lambda shape: AlgorithmCache("H200", 1, path).put(shape, algorithm(shape.m)), shapes))
     cache = AlgorithmCache("H200", 1, path)
-    assert [kept(cache, key) for key in keys] == [bytes(algorithm(key.m)) for key in keys]
+    assert [kept(cache, shape) for shape in shapes] == [bytes(algorithm(shape.m)) for shape in shapes]
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\xff\xfe", b"[1]"])
@@ -66,27 +66,27 @@ def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path: Path, content: 
     path = tmp_path / "cublaslt.json"
     path.write_bytes(content)
     cache = AlgorithmCache("H200", 1, path)
-    assert cache.get(KEY) is None
-    cache.put(KEY, algorithm(1))
-    assert kept(AlgorithmCache("H200", 1, path), KEY) == bytes(algorithm(1))
+    assert cache.get(SHAPE) is None
+    cache.put(SHAPE, algorithm(1))
+    assert kept(AlgorithmCache("H200", 1, path), SHAPE) == bytes(algorithm(1))
 
 
 @pytest.mark.parametrize("value", [7, None, "ab", "zz" * ALGORITHM_BYTES, "ab" * (ALGORITHM_BYTES + 1)])
 def test_a_damaged_entry_counts_as_none(tmp_path: Path, value: object) -> None:
     path = tmp_path / "cublaslt.json"
-    path.write_text(json.dumps({f"H200|1|{KEY}": value}))
-    assert AlgorithmCache("H200", 1, path).get(KEY) is None
+    path.write_text(json.dumps({f"H200|1|{SHAPE}": value}))
+    assert AlgorithmCache("H200", 1, path).get(SHAPE) is None
 
 
 def test_a_cache_that_cannot_be_written_is_an_error_that_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "kern" / "cublaslt.json"
     with pytest.raises(DeviceError, match=r"cannot be kept in .*XDG_CACHE_HOME"):
-        AlgorithmCache("H200", 1, path).put(KEY, algorithm(0))
+        AlgorithmCache("H200", 1, path).put(SHAPE, algorithm(0))
 
 
 def test_the_users_cache_folder_is_used(cache_folder: Path) -> None:
-    AlgorithmCache("H200", 1).put(KEY, algorithm(5))
+    AlgorithmCache("H200", 1).put(SHAPE, algorithm(5))
     assert (cache_folder / "kern" / "cublaslt.json").exists()
     os.unlink(cache_folder / "kern" / "cublaslt.json")
 
@@ -96,3 +96,11 @@ def test_alignment_divides_and_is_the_largest_up_to_256(address: int) -> None:
     found = alignment(address)
     assert address % found == 0
     assert found == 256 or address % (2 * found)
+
+
+@given(st.integers(1, 2**31))
+def test_a_choice_serves_all_m_from_half_a_power_of_two_on(m: int) -> None:
+    rounded = SHAPE._replace(m=m).rounded_up()
+    assert rounded.m & (rounded.m - 1) == 0
+    assert rounded.m // 2 < m <= rounded.m
+    assert rounded == SHAPE._replace(m=rounded.m)

@@ -48,9 +48,8 @@ def use(image: bytes, make_launch: MakeLaunch, file: int) -> None:
 
 
 def test_twenty_lives_leave_no_memory_behind(
-    gpu: CudaDevice, compile_cuda: Compile, make_launch: MakeLaunch, tmp_path: Path
+    gpu: CudaDevice, cublaslt: None, compile_cuda: Compile, make_launch: MakeLaunch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("nvmath", reason="nvmath-python is not installed")
     (tmp_path / "weights").write_bytes(bytes(8 << 20))
     file = os.open(tmp_path / "weights", os.O_RDONLY)
     free = []

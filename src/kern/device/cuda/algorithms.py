@@ -9,9 +9,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kern.device.base import DeviceError
 
@@ -22,8 +21,11 @@ ALGORITHM_BYTES: Final = 64
 """Size of cublasLtMatmulAlgo_t, which cublasLt allows to be stored and restored with the same library."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+MOST_ALIGNMENT: Final = 256
+"""Alignment beyond which an algorithm gains nothing, in bytes."""
+
+
+class Shape(NamedTuple):
     """What the choice depends on, besides GPU and library: operator, shape, alignments in bytes of A, W and C."""
 
     operator: str
@@ -35,12 +37,16 @@ class Key:
     c: int
 
     @classmethod
-    def of(cls, operator: str, m: int, n: int, k: int, a: int, w: int, c: int) -> Key:
-        """The key for a shape and the addresses of A, W and C."""
+    def of(cls, operator: str, m: int, n: int, k: int, a: int, w: int, c: int) -> Shape:
+        """The shape of a product with A, W and C at these addresses."""
         return cls(operator, m, n, k, alignment(a), alignment(w), alignment(c))
 
+    def rounded_up(self) -> Shape:
+        """The shape with m, 1 or more, raised to the next power of two, for which algorithms are chosen and kept."""
+        return self._replace(m=1 << (self.m - 1).bit_length())
+
     def __str__(self) -> str:
-        return "|".join(map(str, astuple(self)))
+        return "|".join(map(str, self))
 
 
 class AlgorithmCache:
@@ -54,17 +60,17 @@ class AlgorithmCache:
         self._path = path or _default_path()
         self._known = _read(self._path)
 
-    def get(self, key: Key) -> ctypes.Array[Any] | None:
-        """The algorithm kept for `key`, None where there is none."""
-        text = self._known.get(self._prefix + str(key))
+    def get(self, shape: Shape) -> ctypes.Array[Any] | None:
+        """The algorithm kept for `shape`, None where there is none."""
+        text = self._known.get(self._prefix + str(shape))
         return None if text is None else (ctypes.c_ubyte * ALGORITHM_BYTES)(*bytes.fromhex(text))
 
-    def put(self, key: Key, algorithm: ctypes.Array[Any]) -> None:
+    def put(self, shape: Shape, algorithm: ctypes.Array[Any]) -> None:
         """Keep an algorithm. Raises DeviceError where the cache cannot be written."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self._path.with_suffix(".lock")):
-                self._known = {**_read(self._path), self._prefix + str(key): bytes(algorithm).hex()}
+                self._known = {**_read(self._path), self._prefix + str(shape): bytes(algorithm).hex()}
                 _replace(self._path, json.dumps(self._known, indent=0, sort_keys=True))
         except OSError as error:
             raise DeviceError(
@@ -74,8 +80,8 @@ class AlgorithmCache:
 
 
 def alignment(address: int) -> int:
-    """The largest power of two, 256 at most, that divides an address."""
-    return min(256, address & -address) if address else 256
+    """The largest power of two, MOST_ALIGNMENT at most, that divides an address."""
+    return min(MOST_ALIGNMENT, address & -address) if address else MOST_ALIGNMENT
 
 
 def _default_path() -> Path:

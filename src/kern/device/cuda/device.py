@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cuda.bindings import driver
 
-from kern.device.base import DeviceUnavailable, FileRegion, Function, Launch, LaunchError, Occupancy, Prepared, Stream
+from kern.device.base import FileRegion, Function, Launch, LaunchError, Occupancy, Prepared, Stream
 from kern.device.cuda import bandwidth, graph, launch, placing
 from kern.device.cuda.context import Context, driver_version
 from kern.device.cuda.memory import CudaMemory, free_memory
@@ -82,13 +82,8 @@ class CudaDevice:
         DeviceError for an unknown name, DeviceUnavailable where cublasLt is not installed, OutOfMemory.
         """
         if self._products is None:
-            try:
-                from kern.device.cuda.operators import Products
-            except ImportError as error:
-                raise DeviceUnavailable(
-                    f"the operator {name!r} needs nvmath-python, which cannot be imported: {error}",
-                    "pip install 'kern-runtime[cuda]'",
-                ) from error
+            from kern.device.cuda.operators import Products
+
             self._products = Products(self._context, tune=self._tune)
         return self._products.bind(name, arguments)
 

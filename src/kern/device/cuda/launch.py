@@ -7,50 +7,71 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cuda.bindings import driver
 
-from kern.device.base import KernelLaunch, Launch, LaunchError
+from kern.device.base import DeviceError, KernelLaunch, Launch, LaunchError
 from kern.device.cuda.context import Context, described
 from kern.device.cuda.module import CudaFunction
 from kern.device.cuda.stream import CudaStream, Event
 
-Call = Callable[[], tuple[Any, ...]]
-"""Enqueues one launch; the first of what it returns is false where that went well."""
+Call = Callable[[], int]
+"""Enqueues one launch; the library's status, 0 where it is accepted."""
 
 _PARAMS_ALIGNMENT: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class CudaOperator:
+class CudaOperator(NamedTuple):
     """A built-in operator bound to its arguments.
 
-    `enqueue` gives it to a stream, by handle; the first of what it returns is false where that went well.
+    `enqueue` gives it to a stream, by handle; its library's status, 0 where it is accepted, else `described`.
     """
 
     name: str
     context: Context
-    enqueue: Callable[[int], tuple[Any, ...]]
-
-
-Bind = Callable[[CudaStream], Call]
+    enqueue: Callable[[ctypes.c_void_p], int]
+    described: Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class _KernelBind:
-    """A kernel launch but for its stream. The driver reads `parameters` through `pointers` at each call."""
+class _BoundKernel:
+    """A kernel launch but for its stream, which `configuration` has. The driver reads `parameters` at each call."""
 
     configuration: Any
-    function: Any
     parameters: Any
-    pointers: int
+    call: Call
 
-    def __call__(self, stream: CudaStream) -> Call:
+    def on(self, stream: CudaStream) -> Call:
         self.configuration.hStream = stream.handle
-        return partial(driver.cuLaunchKernelEx, self.configuration, self.function, self.pointers, 0)
+        return self.call
+
+    def refusal(self, context: Context, status: int) -> DeviceError | str:
+        """The error, where an earlier fault is behind it; else what the driver says."""
+        result = driver.CUresult(status)
+        error = context.failure(result, "cuLaunchKernelEx")
+        return error if isinstance(error, LaunchError) else f"cuLaunchKernelEx: {described(result)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundOperator:
+    """An operator's launch but for its stream."""
+
+    operator: CudaOperator
+
+    def on(self, stream: CudaStream) -> Call:
+        return partial(self.operator.enqueue, ctypes.c_void_p(stream.number))
+
+    def refusal(self, context: Context, status: int) -> DeviceError | str:
+        """The error, where an earlier fault is behind it; else what the operator's library says."""
+        (result,) = driver.cuCtxSynchronize()
+        error = context.failure(result, "cuCtxSynchronize") if result else None
+        return error if isinstance(error, LaunchError) else self.operator.described(status)
+
+
+_Bound = _BoundKernel | _BoundOperator
 
 
 class CudaPrepared:
@@ -59,51 +80,54 @@ class CudaPrepared:
     `title` is its first and last launch, by label.
     """
 
-    def __init__(self, binds: Sequence[Bind], labels: Sequence[str]) -> None:
-        self._binds = tuple(binds)
+    def __init__(self, launches: Sequence[_Bound], labels: Sequence[str]) -> None:
+        self._launches = tuple(launches)
         self.labels = tuple(labels)
         self.title = " … ".join(dict.fromkeys((labels[0], labels[-1]))) if labels else "nothing"
         self._stream: CudaStream | None = None
         self._calls: tuple[Call, ...] = ()
 
     def __len__(self) -> int:
-        return len(self._binds)
+        return len(self._launches)
 
     def calls(self, stream: CudaStream) -> tuple[Call, ...]:
-        """The driver calls, bound to `stream`."""
+        """The calls, bound to `stream`."""
         if stream is not self._stream:
-            self._calls = tuple(bind(stream) for bind in self._binds)
+            self._calls = tuple(launch.on(stream) for launch in self._launches)
             self._stream = stream
         return self._calls
+
+    def refused(self, context: Context, call: Call, status: int) -> DeviceError:
+        """The error for a call that is not accepted; its status may also tell of an earlier fault."""
+        index = self._calls.index(call)
+        said = self._launches[index].refusal(context, status)
+        return LaunchError(f"{self.labels[index]} cannot be launched: {said}") if isinstance(said, str) else said
 
 
 def prepare(context: Context, launches: Sequence[Launch]) -> CudaPrepared:
     """Put every launch into the driver's form. Raises LaunchError for what this GPU cannot launch."""
     limit = context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     with context:
-        binds = [_bind(context, launch, limit) for launch in launches]
-    return CudaPrepared(binds, [launch.label for launch in launches])
+        bound = [_bind(context, launch, limit) for launch in launches]
+    return CudaPrepared(bound, [launch.label for launch in launches])
 
 
 def run(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
     """Enqueue the list. The context must be current. Raises LaunchError naming the launch that is refused."""
-    calls = prepared.calls(stream)
-    for call in calls:
-        status = call()[0]
-        if status:
-            raise _refused(context, prepared.labels[calls.index(call)], status)
+    for call in prepared.calls(stream):
+        if status := call():
+            raise prepared.refused(context, call, status)
 
 
 def run_checked(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
     """Run the list, waiting after each launch. Raises LaunchError naming the one that fails."""
     stream.synchronize()  # what was given before is not this list's fault
     for call, label in zip(prepared.calls(stream), prepared.labels, strict=True):
-        status = call()[0]
-        if status:
-            raise _refused(context, label, status)
-        (status,) = driver.cuStreamSynchronize(stream.handle)
-        if status:
-            raise context.faulted(status, f" in {label}", "see what the kernel is given there")
+        if status := call():
+            raise prepared.refused(context, call, status)
+        (result,) = driver.cuStreamSynchronize(stream.handle)
+        if result:
+            raise context.faulted(result, f" in {label}", "see what the kernel is given there")
 
 
 def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tuple[float, ...]:
@@ -112,10 +136,9 @@ def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tup
         events = [Event(context, timing=True) for _ in range(len(prepared) + 1)]
         try:
             events[0].record(stream)
-            for call, label, event in zip(prepared.calls(stream), prepared.labels, events[1:], strict=True):
-                status = call()[0]
-                if status:
-                    raise _refused(context, label, status)
+            for call, event in zip(prepared.calls(stream), events[1:], strict=True):
+                if status := call():
+                    raise prepared.refused(context, call, status)
                 event.record(stream)
             stream.synchronize()
             return tuple(later.seconds_since(earlier) for earlier, later in pairwise(events))
@@ -124,34 +147,36 @@ def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tup
                 event.destroy()
 
 
-def _refused(context: Context, label: str, status: Any) -> LaunchError:
-    """The error for a launch that is not accepted; a driver's status may also tell of an earlier fault."""
-    if isinstance(status, Exception):
-        return LaunchError(f"{label} cannot be launched: {status}")
-    error = context.failure(status, "cuLaunchKernelEx", label)
-    if isinstance(error, LaunchError):
-        return error
-    return LaunchError(f"{label} cannot be launched: cuLaunchKernelEx: {described(status)}")
-
-
-def _bind(context: Context, launch: Launch, limit: int) -> Bind:
+def _bind(context: Context, launch: Launch, limit: int) -> _Bound:
     if isinstance(launch, KernelLaunch):
         return _bind_kernel(context, launch, limit)
     operator = launch.operator
     if not isinstance(operator, CudaOperator) or operator.context is not context:
         raise LaunchError(f"{launch.label}: the operator {operator.name!r} is not of cuda:{context.ordinal}")
-    enqueue = operator.enqueue
-    return lambda stream: partial(enqueue, stream.number)
+    return _BoundOperator(operator)
 
 
-def _bind_kernel(context: Context, launch: KernelLaunch, limit: int) -> Bind:
+def _bind_kernel(context: Context, launch: KernelLaunch, limit: int) -> _BoundKernel:
     function = _launchable(context, launch)
     _check_size(launch, function, limit)
     function.opt_in(launch.shared_mem)
     config = _configuration(launch)
     if launch.cooperative:
         _check_resident(context, launch, function, config)
-    return _KernelBind(config, function.handle, *_parameters(launch))
+    parameters, pointers = _parameters(launch)
+    places = (config.getPtr(), int(function.handle), pointers)
+    return _BoundKernel(config, parameters, partial(_cu_launch_kernel_ex(), *map(_argument, places), None))
+
+
+@cache
+def _cu_launch_kernel_ex() -> Callable[..., int]:
+    """The driver's cuLaunchKernelEx by ctypes, which costs 0.3 µs a call where the bindings' costs 0.6."""
+    return ctypes.CDLL("libcuda.so.1")["cuLaunchKernelEx"]
+
+
+def _argument(address: int) -> Any:
+    """An address in the form that ctypes passes on without converting."""
+    return ctypes.byref(ctypes.c_char.from_address(address))
 
 
 def _launchable(context: Context, launch: KernelLaunch) -> CudaFunction:

@@ -113,7 +113,7 @@ class CudaModule:
 
     def _find(self, symbol: str) -> CudaFunction:
         help = "build the kernels and the manifest together"
-        if not self.loaded or "\0" in symbol:
+        if not self.loaded or not symbol or "\0" in symbol:  # the driver has other errors for these names
             raise ModuleError(f"the module has no kernel {symbol!r}", help)
         with self.context:
             status, handle = driver.cuModuleGetFunction(self._handle, symbol.encode())

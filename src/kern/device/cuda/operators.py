@@ -1,26 +1,25 @@
-"""The GPU's built-in operators: cublasLt's matrix products, bound to addresses, shape and algorithm."""
+"""The GPU's built-in operators: cublasLt's matrix products, bound to addresses, shape and algorithm.
+
+Sums are in float32. A result in bfloat16 is rounded once; where it is added to an old C (`_acc`), cublasLt may
+round the product before it adds C, and the sum again: each element is then within 2⁻⁸ (|product| + |sum|) of the
+exact one, and which of the two happens is the algorithm's affair. Results in float32 are not rounded further.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from ctypes import byref
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from nvmath.bindings import cublasLt
-
-from kern.device.base import DeviceError, DeviceUnavailable
-from kern.device.cuda.algorithms import WORKSPACE_BYTES, AlgorithmCache, Key, alignment
-from kern.device.cuda.context import Context, CudaError
+from kern.device.base import DeviceError
+from kern.device.cuda import cublaslt
+from kern.device.cuda.algorithms import MOST_ALIGNMENT, WORKSPACE_BYTES, AlgorithmCache, Shape
+from kern.device.cuda.context import Context
 from kern.device.cuda.launch import CudaOperator
 from kern.device.cuda.memory import CudaMemory
-from kern.device.cuda.tuning import Problem, fastest, is_usable, warm_up
-
-_BF16: Final = 14  # cudaDataType_t: CUDA_R_16BF
-_F32: Final = 0  # cudaDataType_t: CUDA_R_32F
-_COMPUTE_F32: Final = 68  # cublasComputeType_t: CUBLAS_COMPUTE_32F
-_TRANSPOSED: Final = 1  # cublasOperation_t: CUBLAS_OP_T
+from kern.device.cuda.tuning import QUICK, THOROUGH, Algorithm, Place, Problem, fastest, is_usable, warm_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +29,40 @@ class _Variant:
 
     @property
     def element(self) -> int:
-        return 4 if self.dtype == _F32 else 2
+        return 4 if self.dtype == cublaslt.F32 else 2
 
 
 _VARIANTS: Final = {
-    "cublaslt_bf16_tn": _Variant(_BF16, False),
-    "cublaslt_bf16_tn_acc": _Variant(_BF16, True),
-    "cublaslt_bf16_tn_f32": _Variant(_F32, False),
-    "cublaslt_bf16_tn_f32_acc": _Variant(_F32, True),
+    "cublaslt_bf16_tn": _Variant(cublaslt.BF16, False),
+    "cublaslt_bf16_tn_acc": _Variant(cublaslt.BF16, True),
+    "cublaslt_bf16_tn_f32": _Variant(cublaslt.F32, False),
+    "cublaslt_bf16_tn_f32_acc": _Variant(cublaslt.F32, True),
 }
+
+_LOW: Final = MOST_ALIGNMENT - 1
 
 
 class Products:
     """cublasLt on one GPU: its handle, 32 MiB of workspace, descriptors, and the algorithm of each shape.
 
-    With `tune`, algorithms in the user's cache are not used but chosen again, once a shape.
+    All that depends on the shape and the alignments alone is made once and shared by the operators that have
+    them. With `tune`, algorithms in the user's cache are not used but chosen again, from more candidates.
     """
 
     def __init__(self, context: Context, *, tune: bool) -> None:
         """Raises DeviceUnavailable, CudaError, OutOfMemory."""
         self._context = context
-        self._cache = AlgorithmCache(context.name(), _version())
+        self._cache = AlgorithmCache(context.name(), cublaslt.version())
         self._tune = tune
-        self._chosen: dict[Key, ctypes.Array[Any]] = {}
+        self._chosen: dict[Shape, Algorithm] = {}
+        self._warm: set[tuple[str, bytes]] = set()
+        self._placings: dict[tuple[str, int, int, int, int, int, int], Place] = {}
         self._layouts: dict[tuple[int, int, int], int] = {}
         self._scalars = (ctypes.c_float * 2)(0.0, 1.0)
         self._workspace = CudaMemory(context, WORKSPACE_BYTES)
         with context:
-            self._handle = called(cublasLt.create)
-            self._description = called(cublasLt.matmul_desc_create, _COMPUTE_F32, _F32)
+            self._handle = cublaslt.create("cublasLtCreate")
+            self._description = cublaslt.create("cublasLtMatmulDescCreate", cublaslt.COMPUTE_F32, cublaslt.F32)
             self._set_transposed()
 
     def bind(self, name: str, arguments: Sequence[int]) -> CudaOperator:
@@ -69,82 +73,77 @@ class Products:
         if name not in _VARIANTS:
             raise DeviceError(f"a CUDA device has no operator {name!r}", f"it has: {', '.join(sorted(_VARIANTS))}")
         c, a, w, m, n, k = arguments
-        if min(m, n, k) < 1:
-            raise DeviceError(f"{name}: a product of shape m={m}, n={n}, k={k} is empty", "m, n and k are 1 at least")
-        with self._context:
-            problem = self._problem(_VARIANTS[name], c, a, w, m, n, k)
-            algorithm = self._algorithm(Key.of(name, m, n, k, a, w, c), problem)
-        call = problem.call(c, algorithm, self._workspace.address)
-        return CudaOperator(name, self._context, partial(_enqueue, call))
+        like = (name, m, n, k, a & _LOW, w & _LOW, c & _LOW)
+        place = self._placings.get(like)
+        if place is None:
+            place = self._placings[like] = self._placing(name, c, a, w, m, n, k)
+        return CudaOperator(name, self._context, place(w, a, c), cublaslt.described)
 
     def close(self) -> None:
         """Give everything back. A second call does nothing."""
         if self._context.usable and self._handle:
             with self._context:
                 for layout in self._layouts.values():
-                    cublasLt.matrix_layout_destroy(layout)
-                cublasLt.matmul_desc_destroy(self._description)
-                cublasLt.destroy(self._handle)
+                    cublaslt.call("cublasLtMatrixLayoutDestroy", layout)
+                cublaslt.call("cublasLtMatmulDescDestroy", self._description)
+                cublaslt.call("cublasLtDestroy", self._handle)
         self._handle = 0
+        self._placings.clear()
         self._workspace.free()
 
-    def _problem(self, variant: _Variant, c: int, a: int, w: int, m: int, n: int, k: int) -> Problem:
+    def _placing(self, name: str, c: int, a: int, w: int, m: int, n: int, k: int) -> Place:
+        if min(m, n, k) < 1:
+            raise DeviceError(f"{name}: a product of shape m={m}, n={n}, k={k} is empty", "m, n and k are 1 at least")
+        shape = Shape.of(name, m, n, k, a, w, c)
+        with self._context:
+            problem = self._problem(shape)
+            algorithm = self._algorithm(shape, problem, w)
+        return problem.placed(algorithm, self._workspace.address)
+
+    def _problem(self, shape: Shape) -> Problem:
         """Row-major is the transpose of column-major: Cᵀ[n,m] = (Wᵀ[k,n])ᵀ · Aᵀ[k,m], all dense."""
+        m, n, k, variant = shape.m, shape.n, shape.k, _VARIANTS[shape.operator]
         zero, one = ctypes.addressof(self._scalars), ctypes.addressof(self._scalars) + 4
+        bf16 = cublaslt.BF16
         return Problem(
             handle=self._handle,
             description=self._description,
-            layouts=(self._layout(_BF16, k, n), self._layout(_BF16, k, m), self._layout(variant.dtype, n, m)),
-            operands=(w, a),
+            layouts=(self._layout(bf16, k, n), self._layout(bf16, k, m), self._layout(variant.dtype, n, m)),
             scalars=(one, one if variant.accumulates else zero),
-            alignments=(alignment(w), alignment(a), alignment(c)),
-            result_bytes=m * n * variant.element,
+            alignments=(shape.w, shape.a, shape.c),
+            a_bytes=m * k * 2,
+            c_bytes=m * n * variant.element,
         )
 
     def _layout(self, dtype: int, rows: int, columns: int) -> int:
         key = (dtype, rows, columns)
         if key not in self._layouts:
-            self._layouts[key] = called(cublasLt.matrix_layout_create, dtype, rows, columns, rows)
+            self._layouts[key] = cublaslt.create("cublasLtMatrixLayoutCreate", dtype, rows, columns, rows)
         return self._layouts[key]
 
-    def _algorithm(self, key: Key, problem: Problem) -> ctypes.Array[Any]:
-        """The algorithm for a shape: as used before by this object, as kept in the cache, or chosen by time."""
-        if key not in self._chosen:
-            kept = None if self._tune else self._cache.get(key)
-            if kept is not None and is_usable(problem, kept):
-                warm_up(self._context, problem, kept)
-                self._chosen[key] = kept
-            else:
-                self._chosen[key] = fastest(self._context, problem, repr(str(key)))
-                self._cache.put(key, self._chosen[key])
-        return self._chosen[key]
+    def _algorithm(self, shape: Shape, problem: Problem, w: int) -> Algorithm:
+        """The algorithm for a shape: as used before by this object, as kept in the cache, or chosen by time.
+
+        It is that of the next power of two from m on, so that most new m cost no choice.
+        """
+        rounded, what = shape.rounded_up(), f"{shape.operator} of m={shape.m}, n={shape.n}, k={shape.k}"
+        found = self._chosen.get(rounded) or (None if self._tune else self._cache.get(rounded))
+        if found is None or not is_usable(problem, found):
+            found = self._choose(rounded, problem, w, what)
+            self._cache.put(rounded, found)
+        elif (shape.operator, bytes(found)) not in self._warm:
+            warm_up(self._context, problem, w, found, what)
+        self._chosen[rounded] = found
+        self._warm.add((shape.operator, bytes(found)))
+        return found
+
+    def _choose(self, rounded: Shape, problem: Problem, w: int, what: str) -> Algorithm:
+        """The fastest at the rounded shape, or at the problem itself where cublasLt does not take that one there."""
+        effort = THOROUGH if self._tune else QUICK
+        found = fastest(self._context, self._problem(rounded), w, effort, what)
+        return found if is_usable(problem, found) else fastest(self._context, problem, w, effort, what)
 
     def _set_transposed(self) -> None:
-        value = ctypes.c_int32(_TRANSPOSED)
-        attribute = cublasLt.MatmulDescAttribute.TRANSA
-        called(cublasLt.matmul_desc_set_attribute, self._description, attribute, ctypes.addressof(value), 4)
-
-
-def _enqueue(call: Callable[[int], None], stream: int) -> tuple[Exception | None]:
-    """Make the call; what cublasLt says against it, None where it is accepted."""
-    try:
-        call(stream)
-    except cublasLt.cuBLASLtError as error:
-        return (error,)
-    return (None,)
-
-
-def _version() -> int:
-    """The library's version. Raises DeviceUnavailable where there is none."""
-    try:
-        return int(cublasLt.get_version())
-    except RuntimeError as error:  # nvmath's own, where the library is not found
-        raise DeviceUnavailable(f"cublasLt cannot be loaded: {error}", "pip install nvidia-cublas") from error
-
-
-def called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a cublasLt call returns. Raises CudaError with the call's name."""
-    try:
-        return function(*arguments)
-    except cublasLt.cuBLASLtError as error:
-        raise CudaError(f"cublasLt's {function.__name__} failed: {error}") from error
+        value = ctypes.c_int32(cublaslt.TRANSPOSED)
+        attribute = cublaslt.DESCRIPTION_TRANSPOSES_A
+        cublaslt.call("cublasLtMatmulDescSetAttribute", self._description, attribute, byref(value), 4)
