@@ -224,9 +224,9 @@ def test_an_interrupt_at_any_rename_leaves_a_whole_folder(
         build_tiny(tmp_path / "out", force=True)
         assert calls == [0]
     else:
-        monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+        monkeypatch.setattr(ctypes, "CDLL", lambda name: object())  # a C library without renameat2
         with pytest.raises(KeyboardInterrupt):
-            build_tiny(tmp_path / "out", force=True)
+            build_tiny(tmp_path / "out", force=True, target="host")
         assert contents(tmp_path / "out") == before
     assert verify(tmp_path / "out").ok == atomic
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

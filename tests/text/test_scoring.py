@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kern.runtime.loading import load
-from kern.text import Tokenizer, score
+from kern.text import Generator, Tokenizer, score
 from kern.text.contract import ContractError
-from kern.text.sequence import PromptError
+from kern.text.sequence import PromptError, Superseded
 from support.tiny import prompt, tiny_reference
 
 
@@ -47,3 +47,15 @@ def test_a_manifest_without_the_program_is_refused(tiny: Path, tmp_path: Path) -
         score(executable, Tokenizer.load(folder), prompt(5))
 
     assert "output nll: f32 [tokens]" in caught.value.message
+
+
+def test_a_score_that_lost_its_state_says_so(tiny: Path) -> None:
+    tokenizer = Tokenizer.load(tiny)
+    with load(tiny, capacity=149) as executable:
+        generator = Generator(executable, tokenizer)
+
+        def intrude(done: int, total: int) -> None:
+            generator.prefill([1])
+
+        with pytest.raises(Superseded):
+            score(executable, tokenizer, prompt(150), progress=intrude)

@@ -93,5 +93,5 @@ def _exchange(one: Path, other: Path) -> bool:
 def _remedy(error: OSError, output: Path) -> str:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "give another folder"
-    standing = next(parent for parent in output.absolute().parents if parent.exists())
+    standing = next(parent for parent in output.absolute().parents if os.path.exists(parent))
     return f"free some disk space: {shutil.disk_usage(standing).free:,} bytes are free"

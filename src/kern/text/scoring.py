@@ -37,16 +37,18 @@ def score(
     """Score a text, or token ids, of at least two tokens.
 
     `progress` is told the tokens predicted and their total. Raises ContractError where the manifest cannot
-    score, PromptError for a text too short, longer than the capacity, or with an id out of range.
+    score, PromptError for a text too short, longer than the capacity, or with an id out of range; Superseded where
+    another text is begun in the executable meanwhile.
     """
     check_scoring(executable.manifest, tokenizer.settings)
     ids = tokenizer.encode(text) if isinstance(text, str) else text
     sequence = PagedSequence(executable, tokenizer.settings)
     check_text(ids, tokenizer, sequence.capacity)
     given, targets = ids[:-1], ids[1:]
-    sequence.begin()
+    number = sequence.begin()
     total, chunk = 0.0, sequence.most_tokens("score")
     for start in range(0, len(given), chunk):
+        sequence.require(number)
         part = given[start : start + chunk]
         sequence.place(part, start)
         executable.write("targets", np.asarray(targets[start : start + chunk], dtype=np.int64))
