@@ -253,6 +253,32 @@ def test_a_build_into_the_same_folder_meanwhile_stays_whole(tmp_path: Path, forc
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_folder_that_appears_at_the_last_moment_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, rename = ctypes.CDLL, os.rename
+
+    def appear() -> None:
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / "manifest.json").write_text("another's")
+
+    def rename_late(source: Any, target: Any) -> None:
+        appear()
+        rename(source, target)
+
+    def exchange_late(*names: Any, **options: Any) -> Any:
+        appear()
+        return library(*names, **options)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    monkeypatch.setattr(ctypes, "CDLL", exchange_late)
+    with pytest.raises(OutputError, match="cannot write"):
+        build_tiny(tmp_path / "out", target="host")
+
+    assert contents(tmp_path / "out") == {"manifest.json": b"another's"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_an_output_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write"):
         build_tiny(tmp_path / ("x" * 300))

@@ -50,7 +50,10 @@ def replacing(output: Path, force: bool) -> Iterator[Path]:
             folder.mkdir()
             yield folder
             check_output(output, force)
-            _swap(folder, output, Path(work) / "old")
+            if force:
+                _swap(folder, output, Path(work) / "old")
+            else:
+                os.rename(folder, output)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}", _remedy(error, output)) from error
 
