@@ -88,7 +88,7 @@ def test_dtypes_without_a_name_here_are_allowed(tmp_path: Path) -> None:
         (b"\x01\0\0\0\0\0\0", "7 bytes"),
         (form({}, 0)[:-1], "cut off"),
         (struct.pack("<Q", 2**63) + b"{}", "claims 9,223,372,036,854,775,808 bytes"),
-        (struct.pack("<Q", MAX_HEADER_BYTES + 1) + b"{}", "claims 33,554,433 bytes"),
+        (struct.pack("<Q", MAX_HEADER_BYTES + 1) + b"{}", f"claims {MAX_HEADER_BYTES + 1:,} bytes"),
         (struct.pack("<Q", 0), "does not begin with"),
         (form("[]"), "does not begin with"),
         (form(" {}"), "does not begin with"),

@@ -119,3 +119,16 @@ def test_half_a_character_is_no_text(text: str) -> None:
         TOKENIZER.encode(text)
 
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"type": "BPE", "vocab": {"h": 4_000_000_000, "i": 1}, "merges": [["h", "i"]]},
+        {"type": "BPE", "vocab": {"h": 0}, "merges": [["h", "x"]]},
+        {"type": "none"},
+    ],
+)
+def test_a_tokenizer_that_the_library_cannot_take_is_refused(model: dict[str, object]) -> None:
+    with pytest.raises(ContractError, match="is no tokenizer"):
+        Tokenizer(TOKENIZER.settings, json.dumps({"version": "1.0", "model": model}))

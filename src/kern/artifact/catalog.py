@@ -55,7 +55,7 @@ class Catalog:
         return _or_raise(self._files[name])
 
     def _read(self, name: str) -> tuple[bytes, str]:
-        image = self._folder.read_module(name)
+        image = self._folder.read_module(name) if self._bytes <= MAX_TOTAL_BYTES else b""
         self._bytes += len(image)
         if self._bytes > MAX_TOTAL_BYTES:
             raise FileTooLarge(

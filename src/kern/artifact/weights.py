@@ -18,8 +18,8 @@ from typing import Any, Final, NoReturn
 from kern.artifact.errors import BadWeights, FileMissing, FileUnreadable, UnsafePath
 from kern.artifact.types import TensorInfo
 
-MAX_HEADER_BYTES: Final = 2**25
-"""Longest header: room for some 250,000 tensors."""
+MAX_HEADER_BYTES: Final = 2**23
+"""Longest header: room for some 60,000 tensors."""
 MAX_RANK: Final = 64
 
 DTYPES: Final[Mapping[str, str]] = MappingProxyType({

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kern.cli.progress import Progress, bar
+from kern.cli.terminal import printable
 from kern.cli.units import binary
 from kern.models.build import build
 
@@ -55,10 +56,10 @@ def build_folder(
             weights=weights,
             progress=_Stages(resources),
         )
-    programs = len(built.manifest.programs)
+    programs, kernels = len(built.manifest.programs), len(built.manifest.kernels)
     size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
     seconds = time.perf_counter() - start
     print(
-        f"{output}: {programs} programs, {len(built.manifest.kernels)} kernels, {size}, {seconds:.1f} s",
+        f"{printable(str(output))}: {programs} programs, {kernels} kernels, {size}, {seconds:.1f} s",
         file=sys.stderr,
     )

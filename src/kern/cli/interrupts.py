@@ -1,4 +1,4 @@
-"""Ctrl-C as KeyboardInterrupt, but never inside an import: there it comes out as any error at all."""
+"""Ctrl-C as KeyboardInterrupt, but never inside an import, where any error may come of it; SIGTERM as an exit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ _IMPORT_FRAMES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap
 def interruptible() -> Iterator[None]:
     """Within the body, an interrupt during an import is raised once the import is done."""
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGALRM)}
+    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # temporary folders are removed on the way out
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from kern.manifest.errors import KernError
 from kern.text.chat import Message, chat_prompt
 from kern.text.tokenizer import Tokenizer
 
 STDIN = "-"
+MAX_TEXT_BYTES = 64 * 2**20
 
 
 class UsageError(KernError):
@@ -50,13 +50,23 @@ def _ids(text: str) -> list[int]:
 
 def read_text(name: str) -> str:
     """A text file's content, or stdin's for `-`. Raises UsageError for what is no text."""
+    shown = "stdin" if name == STDIN else name
     try:
-        data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+        data = _read(name)
     except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}", "give a text file, or - for stdin") from None
+        raise UsageError(f"{shown} cannot be read: {error.strerror}", "give a text file, or - for stdin") from None
+    if len(data) > MAX_TEXT_BYTES:
+        raise UsageError(f"{shown} has more than the {MAX_TEXT_BYTES:,} bytes that are read", "give a shorter text")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{'stdin' if name == STDIN else name} is not UTF-8 at byte {error.start}", "give text in UTF-8"
-        ) from None
+        raise UsageError(f"{shown} is not UTF-8 at byte {error.start}", "give text in UTF-8") from None
+
+
+def _read(name: str) -> bytes:
+    if name != STDIN:
+        with open(name, "rb") as file:
+            return file.read(MAX_TEXT_BYTES + 1)
+    if sys.stdin is None:
+        raise UsageError("stdin is closed", "give the text in a file, or through a pipe")
+    return sys.stdin.buffer.read(MAX_TEXT_BYTES + 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from kern.cli.loading import LoadOptions, loaded, report
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
+from kern.cli.terminal import printable
 from kern.text.generator import Generation, Generator, check_prompt
 from kern.text.scoring import check_text, score
 from kern.text.tokenizer import Tokenizer
@@ -43,9 +44,12 @@ def run(
 
 
 def _stream(generation: Generation, tokenizer: Tokenizer) -> None:
+    """Text as it comes; what a terminal would obey is made visible on one, and left alone in a file or pipe."""
+    terminal = sys.stdout.isatty()
     try:
         for token in generation:
-            print(token.text if tokenizer.has_vocabulary else f"{token.id} ", end="", flush=True)
+            text = token.text if tokenizer.has_vocabulary else f"{token.id} "
+            print(printable(text, keep="\n\t") if terminal else text, end="", flush=True)
     finally:
         print(flush=True)
         print(_summary(generation), file=sys.stderr)

@@ -7,9 +7,12 @@ import unicodedata
 _SHOWN = {"\t": " "}
 
 
-def printable(text: str) -> str:
-    """`text` with every control, surrogate and direction-changing character replaced by a visible one."""
-    return "".join(_SHOWN.get(c, c) if c.isprintable() or c in _SHOWN else _visible(c) for c in text)
+def printable(text: str, keep: str = "") -> str:
+    """`text` with every control, surrogate and direction-changing character replaced by a visible one.
+
+    Characters of `keep` stay as they are.
+    """
+    return "".join(c if c.isprintable() or c in keep else _SHOWN.get(c) or _visible(c) for c in text)
 
 
 def _visible(character: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Final
 
+from kern.manifest.expressions import INT_LIMIT
 from kern.manifest.params import DTYPE_BYTES, DType
 
 ALIGNMENT: Final = 256
@@ -13,8 +13,13 @@ ALIGNMENT: Final = 256
 
 
 def array_bytes(dtype: DType, dimensions: Iterable[int]) -> int:
-    """Bytes of a dense array."""
-    return DTYPE_BYTES[dtype] * math.prod(dimensions)
+    """Bytes of a dense array; from 2⁶³ on, some number that is not below that."""
+    size = DTYPE_BYTES[dtype]
+    for dimension in dimensions:
+        size *= dimension
+        if size >= INT_LIMIT:
+            break  # a product of thousands of large numbers takes long
+    return size
 
 
 def round_up(size: int, multiple: int = ALIGNMENT) -> int:

@@ -131,8 +131,12 @@ def _read(tokenizer_json: str) -> Any:
 
     try:
         return Library.from_buffer(tokenizer_json.encode())
-    except ValueError as error:
-        raise ContractError(f"{TOKENIZER_FILE} is no tokenizer: {error}", "build the folder again") from error
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:
+        # The library raises Exception itself, and where a file makes its Rust code panic, no Exception at all.
+        reason = str(error).partition("\n")[0]
+        raise ContractError(f"{TOKENIZER_FILE} is no tokenizer: {reason}", "build the folder again") from error
 
 
 def _settings(content: str, path: Path) -> TextSettings:
