@@ -3,19 +3,23 @@
     python benchmarks/cuda_device.py [--gib 8] [--device cuda:0] [--folder /tmp] > benchmarks/results/cuda_device.json
 
 `--gib` is the size of the file whose placing is timed; it is written to `--folder` and read once before, so
-that the page cache holds it. Host times are medians; `us` is microseconds.
+that the page cache holds it. Host times are medians; `us` is microseconds. A host time is that of lists short
+enough for the driver's queue, with nothing before them in it, so that no launch waits for the GPU; `ways` compares
+ways to make the same driver call: by ctypes as the device does, by ctypes holding Python's lock, by the bindings,
+with the call that takes no attributes, and a loop in C where there is a compiler, which is the driver's own share.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import importlib.metadata
-import importlib.util
 import json
 import os
+import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,12 +27,25 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from cuda.bindings import driver
+
 from kern.device import open_device
-from kern.device.base import Device, FileRegion, Function, KernelLaunch, Launch, OperatorLaunch, Stream
+from kern.device.base import DeviceError, FileRegion, Function, KernelLaunch, Launch, OperatorLaunch, Stream
+from kern.device.cuda import cublaslt
 from kern.device.cuda.compiler import compile_cubin
+from kern.device.cuda.device import CudaDevice
+from kern.device.cuda.stream import CudaStream
 from kern.manifest.params import Layout
 
 LAUNCHES = 400
+ROUNDS = 40
+LOOP = """
+int loop(int (*launch)(void *, void *, void **, void **), void *config, void *function, void **parameters, int count) {
+    int status = 0;
+    for (int i = 0; i < count && !status; i++) status = launch(config, function, parameters, 0);
+    return status;
+}
+"""
 SOURCE = """
 extern "C" __global__ void nothing(void) {}
 extern "C" __global__ void dependent(void) { asm volatile("griddepcontrol.wait;"); }
@@ -51,7 +68,7 @@ def launch(function: Function, params: bytes = b"", layout: Layout = NONE, *, pd
     return KernelLaunch("nothing", function, (132, 1, 1), (256, 1, 1), 0, params, layout, pdl=pdl)
 
 
-def launching(device: Device, stream: Stream, launches: Sequence[Launch]) -> dict[str, float]:
+def launching(device: CudaDevice, stream: CudaStream, launches: Sequence[Launch]) -> dict[str, float]:
     """Host and whole time a launch: eager and as a graph."""
     prepared = device.prepare(launches)
     graph = device.capture([prepared])
@@ -62,7 +79,7 @@ def launching(device: Device, stream: Stream, launches: Sequence[Launch]) -> dic
     }
     for name, (action, calls) in actions.items():
         host, whole = [], []
-        for _ in range(30):
+        for _ in range(ROUNDS):
             start = perf_counter()
             action()
             host.append(perf_counter() - start)
@@ -74,7 +91,62 @@ def launching(device: Device, stream: Stream, launches: Sequence[Launch]) -> dic
     return found
 
 
-def traffic(device: Device, stream: Stream) -> dict[str, float]:
+def ways(device: CudaDevice, stream: CudaStream, launch: KernelLaunch) -> dict[str, float]:
+    """Host microseconds a launch, by several ways to make the driver call."""
+    prepared = device.prepare([launch])
+    call = prepared.calls(stream)[0]
+    config = prepared._launches[0].configuration
+    function, pointers = launch.function.handle, call.args[2]
+    shared, locked = ctypes.CDLL("libcuda.so.1"), ctypes.PyDLL("libcuda.so.1")
+    address = ctypes.cast(pointers, ctypes.c_void_p).value
+    plain = [ctypes.c_uint(each) for each in (*launch.grid, *launch.block, 0)]
+    variants: dict[str, Callable[[], object]] = {
+        "ctypes": call,
+        "ctypes_locked": partial(locked["cuLaunchKernelEx"], *call.args),
+        "bindings": partial(driver.cuLaunchKernelEx, config, function, address, 0),
+        "without_attributes": partial(
+            shared["cuLaunchKernel"], call.args[1], *plain, ctypes.c_void_p(stream.number), pointers, None
+        ),
+    }
+    found = {}
+    with device._context:
+        for name, variant in variants.items():
+            found[name] = host_us(stream, partial(repeat, variant, LAUNCHES))
+        for count in (1, 16, 100):
+            found[f"ctypes_{count}_at_a_time"] = host_us(stream, partial(repeat, call, count), count)
+        if (loop := compiled_loop()) is not None:
+            entry = ctypes.cast(shared["cuLaunchKernelEx"], ctypes.c_void_p)
+            found["loop_in_c"] = host_us(stream, partial(loop, entry, *call.args[:3], LAUNCHES))
+        found["nothing"] = host_us(stream, partial(shared["cuDriverGetVersion"], ctypes.byref(ctypes.c_int())), 1)
+    return found
+
+
+def host_us(stream: Stream, action: Callable[[], object], calls: int = LAUNCHES) -> float:
+    """The median time of an action on an idle stream, in microseconds a call."""
+    times = []
+    for _ in range(ROUNDS):
+        times.append(timed(action))
+        stream.synchronize()
+    return median(times[5:]) / calls * 1e6
+
+
+def repeat(action: Callable[[], object], count: int) -> None:
+    """Make a call several times."""
+    for _ in range(count):
+        action()
+
+
+def compiled_loop() -> Callable[..., int] | None:
+    """LOOP as a C function, None where there is no compiler."""
+    if shutil.which("cc") is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["cc", "-O2", "-shared", "-fPIC", "-xc", "-o", f"{folder}/loop.so", "-"]
+        subprocess.run(command, input=LOOP, text=True, check=True)
+        return ctypes.CDLL(f"{folder}/loop.so")["loop"]
+
+
+def traffic(device: CudaDevice, stream: Stream) -> dict[str, float]:
     """Host time of small writes and reads, and the rate of large ones."""
     memory = device.alloc(64 << 20)
 
@@ -100,7 +172,7 @@ def traffic(device: Device, stream: Stream) -> dict[str, float]:
     return found
 
 
-def placing(device: Device, folder: Path, size: int) -> dict[str, float]:
+def placing(device: CudaDevice, folder: Path, size: int) -> dict[str, float]:
     """The rate of `place` from the page cache: one region, regions of 50 MB, regions of 5 MB."""
     found: dict[str, float] = {}
     with tempfile.NamedTemporaryFile(dir=folder) as file:
@@ -118,9 +190,9 @@ def placing(device: Device, folder: Path, size: int) -> dict[str, float]:
     return found
 
 
-def products(device: Device, stream: Stream) -> dict[str, object]:
+def products(device: CudaDevice, stream: Stream) -> dict[str, object]:
     """The first operator's cost, then choosing, then launching, at shapes of a model of 4 billion parameters."""
-    found: dict[str, object] = {}
+    found: dict[str, object] = {"load_library_s": timed(cublaslt.version)}
     memory = device.alloc(512 << 20)
     base = memory.address
 
@@ -128,30 +200,29 @@ def products(device: Device, stream: Stream) -> dict[str, object]:
         name = "cublaslt_bf16_tn"
         return OperatorLaunch(name, device.operator(name, [base, base + (64 << 20), base + (128 << 20), m, n, k]))
 
+    found["create_s"] = timed(refused, bind, 0, 1, 1)
     found["first_bind_s"] = timed(bind, 1, 64, 64)
     for m in (1, 16, 512):
         for n, k in ((6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728)):
             choose = timed(bind, m, n, k)
-            again = timed(bind, m, n, k)
+            again = median(timed(bind, m, n, k) for _ in range(200))
             seconds = device.profile(device.prepare([bind(m, n, k)] * 20), stream)
             found[f"m{m}_n{n}_k{k}"] = {
                 "choose_ms": choose * 1e3,
                 "bind_us": again * 1e6,
                 "run_us": median(seconds) * 1e6,
             }
+    layers = [(n, k) for n, k in ((6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728)) for _ in range(36)]
+    found["new_length_ms"] = {m: timed(lambda m=m: [bind(m, n, k) for n, k in layers]) * 1e3 for m in (300, 301, 197)}
     found["launching"] = launching(device, stream, [bind(1, 2560, 4096)] * 100)
     memory.free()
     return found
 
 
-def importing() -> float:
-    """Seconds that importing nvmath's cublasLt takes in a new process."""
-    command = [
-        sys.executable,
-        "-c",
-        "import time; t = time.perf_counter(); import nvmath.bindings.cublasLt; print(time.perf_counter() - t)",
-    ]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def refused(action: Callable[..., object], *arguments: object) -> None:
+    """Make a call that raises DeviceError."""
+    with contextlib.suppress(DeviceError):
+        action(*arguments)
 
 
 def main() -> None:
@@ -162,6 +233,7 @@ def main() -> None:
     options = parser.parse_args()
     start = perf_counter()
     device = open_device(options.device)
+    assert isinstance(device, CudaDevice)
     found: dict[str, object] = {
         "device": device.description,
         "versions": {name: importlib.metadata.version(name) for name in ("cuda-bindings", "nvidia-cublas")},
@@ -173,13 +245,15 @@ def main() -> None:
     found["empty"] = launching(device, stream, [launch(module.function("nothing"))] * LAUNCHES)
     found["empty_pdl"] = launching(device, stream, [launch(module.function("dependent"), pdl=True)] * LAUNCHES)
     found["eight_parameters"] = launching(device, stream, [eight] * LAUNCHES)
+    found["ways"] = {
+        "eight_parameters": ways(device, stream, eight),
+        "pdl": ways(device, stream, launch(module.function("dependent"), pdl=True)),
+    }
     found["traffic"] = traffic(device, stream)
     found["read_bandwidth_TB_per_s"] = [device.read_bandwidth() / 1e12 for _ in range(2)]
     found["read_bandwidth_s"] = timed(device.read_bandwidth)
     found["place"] = placing(device, options.folder, options.gib << 30)
-    if importlib.util.find_spec("nvmath"):
-        found["import_nvmath_s"] = importing()
-        found["products"] = products(device, stream)
+    found["products"] = products(device, stream)
     stream.close()
     module.unload()
     device.close()

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -244,13 +245,44 @@ def test_bench_prints_json(kern: Kern, tiny: Path) -> None:
     assert found["decode"]["steps"] == 20
     assert found["decode"]["p10"] <= found["decode"]["ms_per_token"] <= found["decode"]["p90"]
     assert found["bytes_per_step"] > 0
+    assert "profile" not in found
+
+
+def test_bench_profiles_a_decode_step(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    found = kern("bench", tiny, "--steps", 8, "--capacity", 64, "--profile", trace, "--json").json
+    manifest = json.loads((tiny / "manifest.json").read_text())
+    dispatches = [dispatch["kernel"] for dispatch in manifest["programs"]["decode"]["dispatches"]]
+    steps = {name: len(kernel["impl"]["steps"]) for name, kernel in manifest["kernels"].items()}
+    expected = {name: dispatches.count(name) * steps[name] for name in dispatches}
+    assert {time["kernel"]: time["launches"] for time in found["profile"]} == expected
+    assert sum(time["share"] for time in found["profile"]) == pytest.approx(1)
+    times = [time["us"] for time in found["profile"]]
+    assert times == sorted(times, reverse=True)
+    launches = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert [event["name"] for event in launches] == [name for name in dispatches for _ in range(steps[name])]
+    assert sum(event["dur"] for event in launches) == pytest.approx(sum(times))
+    for earlier, later in pairwise(launches):
+        assert earlier["ts"] + earlier["dur"] == pytest.approx(later["ts"])
+    assert [each.name for each in tmp_path.iterdir()] == ["trace.json"]
+
+    text = kern("bench", tiny, "--steps", 8, "--capacity", 64, "--profile", trace).out
+    for name in expected:
+        assert name in text
+
+
+@pytest.mark.parametrize("place", [".", "gone/trace.json", "x" * 300])
+def test_a_trace_that_cannot_be_written_is_told_before_anything_is_timed(
+    kern: Kern, tiny: Path, tmp_path: Path, place: str
+) -> None:
+    refused(kern("bench", tiny, "--profile", tmp_path / place), "the trace cannot be written to")
 
 
 def test_doctor_lists_this_machine(kern: Kern) -> None:
     names = {finding["name"]: finding["found"] for finding in kern("doctor", "--json").json}
     assert names["device host"]
     assert "host" in kern("doctor").out
-    assert {"nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvmath-python"} <= set(names)
+    assert {"nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cuda-cccl"} <= set(names)
 
 
 @pytest.mark.parametrize(
@@ -340,6 +372,15 @@ def test_text_comes_from_the_command_line_from_stdin_or_a_template(
     refused(kern("run", smollm2, "--prompt", "-"), "UTF-8")
 
 
+def test_a_text_without_end_or_input_without_source_is_one_line(
+    kern: Kern, smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused(kern("score", smollm2, "--text", "/dev/zero"), "/dev/zero", "bytes")
+    refused(kern("score", smollm2, "--text", "/nonexistent"), "/nonexistent")
+    monkeypatch.setattr(sys, "stdin", None)
+    refused(kern("run", smollm2, "--prompt", "-"), "stdin")
+
+
 def process(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "kern.cli", *map(str, arguments)]
 
@@ -354,6 +395,18 @@ def test_an_interrupt_ends_cleanly_with_130(tiny: Path) -> None:
     assert running.returncode == 130
     assert "Traceback" not in err
     assert "interrupted" in err
+
+
+def test_termination_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = process("build", "llama", "--random", "--config", "tiny", "--target", "host", "-o", tmp_path / "out")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as running:
+        while not list(tmp_path.iterdir()) and running.poll() is None:
+            time.sleep(0.01)
+        running.terminate()
+        running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.25, 0.4, 0.6])

@@ -103,6 +103,24 @@ def test_an_asynchronous_read_keeps_what_was_there_when_it_was_asked_for(executa
     np.testing.assert_array_equal(pending.wait() * 2, executable.read("total"))
 
 
+def test_profiling_runs_the_program_and_times_each_launch(executable: Executable) -> None:
+    values = {"rows": 2, "start": 0}
+    before = executable.read("count")
+    times = executable.profile("fill", values)
+    assert executable.read("count") != before
+    dispatches = executable.manifest.programs["fill"].dispatches
+    expected = [
+        (dispatch.kernel, step)
+        for dispatch in dispatches
+        for step in range(len(executable.manifest.kernels[dispatch.kernel].impl.steps))
+    ]
+    assert [(time.kernel, time.step) for time in times] == expected
+    assert all(time.label.startswith("fill · ") and time.label.endswith(f"step {time.step}") for time in times)
+    assert all(time.seconds > 0 for time in times)
+    with pytest.raises(UnknownName):
+        executable.profile("none", values)
+
+
 def test_a_graph_equals_eager_byte_for_byte(toy: Path) -> None:
     calls = [("fill", {"rows": 3, "start": 0}), ("step", {"rows": 1, "start": 3}), ("recall", {"start": 4})]
     seen = []

@@ -30,7 +30,7 @@ from support.toy import CAPACITY, COLUMNS, MODULE, single, toy_artifact, toy_man
 
 
 def use(monkeypatch: pytest.MonkeyPatch, device: CountingDevice) -> CountingDevice:
-    monkeypatch.setattr(kern.runtime.loading, "open_device", lambda name: device)
+    monkeypatch.setattr(kern.runtime.loading, "open_device", lambda name, tune: device)
     return device
 
 

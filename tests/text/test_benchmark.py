@@ -8,7 +8,7 @@ import pytest
 
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
-from kern.text.benchmark import PROMPT, WARM_UP, benchmark
+from kern.text.benchmark import GROUP, PROMPT, WARM_UP, benchmark
 from kern.text.sequence import PromptError
 
 
@@ -34,3 +34,10 @@ def test_what_a_step_reads_is_counted_over_the_steps_that_ran(
     context = PROMPT + WARM_UP + steps / 2
     assert found.bytes_per_step == round(counted.fixed + counted.per_context_token * context)
     assert [prefill.tokens for prefill in found.prefill] == [8, capacity]
+    assert (found.idle_us_per_step is not None) is (steps >= GROUP)
+
+
+def test_steps_that_wait_for_one_another_have_no_idle_time_of_their_own(tiny: Path) -> None:
+    with load(tiny, capacity=64) as executable:
+        generator = Generator(executable, Tokenizer.load(tiny), host_fed=True)
+        assert benchmark(generator, [], 16).idle_us_per_step is None

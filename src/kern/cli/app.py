@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from kern.cli.terminal import printable
+
 app = typer.Typer(
     name="kern",
     help="Verify, inspect and run models that are shipped as a manifest, kernels and weights.",
@@ -31,6 +33,9 @@ Capacity = Annotated[int, typer.Option(min=1, max=2**31, help="Tokens of one seq
 Chunk = Annotated[int, typer.Option(min=1, help="Most tokens of the prompt in one call.")]
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
 Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
+Tune = Annotated[
+    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators anew, and keep them.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -67,7 +72,7 @@ def verify(
     if (target is not None or weights is not None) and os.path.isfile(path):
         print("note: a bare manifest has no files, so neither --target nor --weights is applied", file=sys.stderr)
     if report.ok and not json:
-        print(f"{path}: ok")
+        print(f"{printable(str(path))}: ok")
         return
     from kern.cli import diagnostics
 
@@ -172,6 +177,7 @@ def run(
     weights: Weights = None,
     eager: Eager = False,
     check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    tune: Tune = False,
     json: Json = False,
 ) -> None:
     """Generate text after a prompt, greedily, as it comes.
@@ -185,7 +191,7 @@ def run(
     run(
         path,
         PromptSource(prompt, prompt_ids, chat),
-        LoadOptions(device, capacity, weights, check),
+        LoadOptions(device, capacity, weights, check, tune),
         max_tokens=max_tokens,
         ignore_stop=ignore_stop,
         chunk=chunk,
@@ -222,6 +228,15 @@ def bench(
     device: Device = "auto",
     weights: Weights = None,
     eager: Eager = False,
+    tune: Tune = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also time each launch of a decode step: a table by kernel, and a Chrome trace in FILE. "
+            "The launches are kept apart, none overlaps the next, so that their sum is above the step's own time.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
@@ -231,7 +246,15 @@ def bench(
     from kern.cli.bench import bench
     from kern.cli.loading import LoadOptions
 
-    bench(path, LoadOptions(device, capacity, weights), steps=steps, chunk=chunk, eager=eager, as_json=json)
+    bench(
+        path,
+        LoadOptions(device, capacity, weights, tune=tune),
+        steps=steps,
+        chunk=chunk,
+        eager=eager,
+        trace=profile,
+        as_json=json,
+    )
 
 
 @app.command()

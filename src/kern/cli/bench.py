@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.terminal import printable
+from kern.cli.trace import write_trace
 from kern.cli.units import rate
-from kern.text.benchmark import Benchmark, benchmark
+from kern.runtime.executable import Executable
+from kern.text.benchmark import PROMPT, WARM_UP, Benchmark, benchmark
 from kern.text.generator import Generator
+from kern.text.profiling import KernelTime, by_kernel, chrome_trace, profile_decode
 from kern.text.tokenizer import Tokenizer
 
 LENGTHS = (16, 128, 512, 2048)
 
 
-def bench(path: Path, options: LoadOptions, *, steps: int, chunk: int, eager: bool, as_json: bool) -> None:
-    """Load, measure, print."""
+def bench(
+    path: Path, options: LoadOptions, *, steps: int, chunk: int, eager: bool, trace: Path | None, as_json: bool
+) -> None:
+    """Load, measure, print; with `trace`, profile a decode step too, and write its trace there."""
+    if trace is not None:
+        write_trace(trace, {"traceEvents": []})  # so that a wrong path is told before the measuring
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
         if not as_json:
             report(executable, seconds, generator.graphs)
         found = benchmark(generator, LENGTHS, steps)
-    print(_as_json(found) if as_json else _text(found))
+        times = None if trace is None else _profiled(executable, tokenizer, found, trace)
+    print(_as_json(found, times) if as_json else _text(found, times))
 
 
-def _as_json(found: Benchmark) -> str:
+def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
+    """Profile the step in the middle of those that were timed, write its trace, and sum its launches by kernel."""
+    launches = profile_decode(executable, tokenizer, PROMPT + (WARM_UP + found.decode.steps) // 2)
+    write_trace(trace, chrome_trace(launches, found.device))
+    return by_kernel(launches)
+
+
+def _as_json(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
+    profile = {} if times is None else {"profile": [asdict(time) for time in times]}
     return json.dumps(
         {
             "device": found.device,
@@ -35,11 +53,13 @@ def _as_json(found: Benchmark) -> str:
             "bytes_per_step": found.bytes_per_step,
             "read_bandwidth": found.bandwidth,
             "bandwidth_share": found.bandwidth_share,
+            "idle_us_per_step": found.idle_us_per_step,
+            **profile,
         }
     )
 
 
-def _text(found: Benchmark) -> str:
+def _text(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
     decode = found.decode
     lines = [
         f"decode   {decode.ms_per_token:9.3f} ms/token  ({1e3 / decode.ms_per_token:.1f} tokens/s; "
@@ -53,4 +73,15 @@ def _text(found: Benchmark) -> str:
         f"memory   {found.bytes_per_step / 1e6:,.1f} MB a step: {found.bandwidth_share:.1%} of the "
         f"{rate(found.bandwidth)} that reading alone reaches"
     )
-    return "\n".join(lines)
+    if found.idle_us_per_step is not None:
+        lines.append(f"idle     {found.idle_us_per_step:9.1f} µs between two decode steps")
+    return "\n".join([*lines, *([] if times is None else _profile_text(times))])
+
+
+def _profile_text(times: Sequence[KernelTime]) -> list[str]:
+    width = max((len(time.kernel) for time in times), default=0)
+    return [
+        "",
+        f"{'a decode step, by kernel':{width}}  launches         µs   share",
+        *(f"{printable(time.kernel):{width}}  {time.launches:8}  {time.us:9.1f}  {time.share:6.1%}" for time in times),
+    ]

@@ -30,7 +30,6 @@ LIBRARIES = {
     "nvidia-cuda-runtime": ("building for a GPU (headers)", "pip install 'kern-runtime[cuda]'"),
     "nvidia-cuda-cccl": ("building for a GPU (headers)", "pip install 'kern-runtime[cuda]'"),
     "nvidia-cublas": ("built-in matrix products on a GPU", "pip install 'kern-runtime[cuda]'"),
-    "nvmath-python": ("built-in matrix products on a GPU", "pip install 'kern-runtime[cuda]'"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kern.manifest.expressions import show
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
 from kern.runtime.examination import examine
+from kern.runtime.occupancy import Occupancies, occupancies
 from kern.runtime.planner import MemoryPlan, plan
 from kern.runtime.reports import InvalidArtifact
 
@@ -30,11 +32,11 @@ def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> N
                 diagnostics.show(found.report)
             raise InvalidArtifact(found.report)
         planned = plan(found.verified, capacity=capacity)
-        manifest = found.verified.manifest
+        manifest, filled = found.verified.manifest, occupancies(found.verified, found.resolution)
         if as_json:
-            print(json.dumps(_as_json(manifest, found.resolution, planned), indent=1))
+            print(json.dumps(_as_json(manifest, found.resolution, planned, filled), indent=1))
         else:
-            print(printable_lines(_text(manifest, found.resolution, planned, capacity)))
+            print(printable_lines(_text(manifest, found.resolution, planned, filled, capacity)))
 
 
 def printable_lines(lines: list[str]) -> str:
@@ -42,7 +44,9 @@ def printable_lines(lines: list[str]) -> str:
     return "\n".join(printable(line) for line in lines)
 
 
-def _text(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, capacity: int) -> list[str]:
+def _text(
+    manifest: Manifest, resolution: Resolution, planned: MemoryPlan, filled: Occupancies, capacity: int
+) -> list[str]:
     classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
     lines = [f"{manifest.meta.model}  (manifest version {manifest.meta.version})", "", "symbols"]
     lines += [f"  {name}  {symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items()]
@@ -57,7 +61,7 @@ def _text(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, capac
     for name, kernel in manifest.kernels.items():
         uses = sum(d.kernel == name for p in manifest.programs.values() for d in p.dispatches)
         lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {uses} times")
-        lines += [f"    {_step_text(name, i, step, resolution)}" for i, step in enumerate(kernel.impl.steps)]
+        lines += [f"    {_step_text(name, i, step, resolution, filled)}" for i, step in enumerate(kernel.impl.steps)]
         lines += [
             f"    scratch {n}: {s.dtype} [{', '.join(map(show, s.shape))}]" for n, s in kernel.impl.scratch.items()
         ]
@@ -68,7 +72,7 @@ def _bound(bound: int | None) -> str:
     return "" if bound is None else str(bound)
 
 
-def _step_text(kernel: str, index: int, step: Step, resolution: Resolution) -> str:
+def _step_text(kernel: str, index: int, step: Step, resolution: Resolution, filled: Occupancies) -> str:
     if step.extern is not None:
         return f"{step.symbol}  built into the device"
     found = resolution.steps[kernel, index]
@@ -77,6 +81,8 @@ def _step_text(kernel: str, index: int, step: Step, resolution: Resolution) -> s
     text = f"{step.symbol}  grid {grid}  block {' × '.join(map(str, step.block))}  params {layout(step.params)}"
     if info.registers is not None:
         text += f"  {info.registers} registers  {info.static_shared_mem} B static shared"
+    if (occupancy := filled.get((kernel, index))) is not None:
+        text += f"  occupancy {occupancy.share:.0%} ({occupancy.blocks} blocks a multiprocessor)"
     return f"{text}  kernels/{found.module.name} ({found.module.target})"
 
 
@@ -93,7 +99,7 @@ def _memory_text(planned: MemoryPlan, resolution: Resolution) -> list[str]:
     ]
 
 
-def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan) -> dict[str, Any]:
+def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, filled: Occupancies) -> dict[str, Any]:
     return {
         "model": manifest.meta.model,
         "symbols": {name: {"min": s.min, "max": s.max} for name, s in manifest.symbols.items()},
@@ -101,7 +107,7 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan) ->
         "buffers": dict(Counter(buffer.class_ for buffer in manifest.buffers.values())),
         "programs": {name: len(program.dispatches) for name, program in manifest.programs.items()},
         "kernels": {
-            name: [_step_json(name, index, step, resolution) for index, step in enumerate(kernel.impl.steps)]
+            name: [_step_json(name, index, step, resolution, filled) for index, step in enumerate(kernel.impl.steps)]
             for name, kernel in manifest.kernels.items()
         },
         "memory": {
@@ -116,10 +122,11 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan) ->
     }
 
 
-def _step_json(kernel: str, index: int, step: Step, resolution: Resolution) -> dict[str, Any]:
+def _step_json(kernel: str, index: int, step: Step, resolution: Resolution, filled: Occupancies) -> dict[str, Any]:
     if step.extern is not None:
         return {"symbol": step.symbol, "file": None}
     found = resolution.steps[kernel, index]
+    occupancy = filled.get((kernel, index))
     return {
         "symbol": step.symbol,
         "layout": [list(pair) for pair in zip(found.kernel.layout.offsets, found.kernel.layout.sizes, strict=True)],
@@ -128,4 +135,5 @@ def _step_json(kernel: str, index: int, step: Step, resolution: Resolution) -> d
         "sha256": found.module.sha256,
         "registers": found.kernel.registers,
         "static_shared_mem": found.kernel.static_shared_mem,
+        **({} if occupancy is None else {"occupancy": asdict(occupancy)}),
     }

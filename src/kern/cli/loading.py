@@ -28,6 +28,7 @@ class LoadOptions:
     capacity: int
     weights: Path | None = None
     check: bool = False
+    tune: bool = False
 
     def fitting(self, settings: TextSettings) -> LoadOptions:
         """These, with no more capacity than the model can use; what it cannot is said on stderr."""
@@ -51,6 +52,7 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
                 capacity=options.capacity,
                 weights=options.weights,
                 check=options.check,
+                tune=options.tune,
                 progress=progress,
             )
     except InvalidArtifact as error:

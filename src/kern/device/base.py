@@ -165,6 +165,10 @@ Launch = KernelLaunch | OperatorLaunch
 class Prepared(Protocol):
     """A launch list in the device's own form, made once, launched any number of times."""
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each launch, in order."""
+
     def __len__(self) -> int: ...
 
 
@@ -258,7 +262,10 @@ class Device(Protocol):
         """
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy | None:
-        """How a launch of these blocks fills a multiprocessor, None where the device has no such notion."""
+        """How a launch of these blocks fills a multiprocessor, None where the device has no such notion.
+
+        No blocks where one is more than a multiprocessor holds.
+        """
 
     def capture(self, prepared: Sequence[Prepared]) -> Graph:
         """Record launch lists, in order, as one graph."""

@@ -21,6 +21,7 @@ from kern.runtime.graph import Call, ExecutableGraph
 from kern.runtime.lowering import Linkage
 from kern.runtime.planner import MemoryPlan
 from kern.runtime.preparing import PreparedCalls
+from kern.runtime.profiling import LaunchTime, launch_times
 from kern.runtime.sizes import dimensions, highs
 from kern.runtime.symbols import Values, checked
 from kern.verifier import VerifiedManifest
@@ -120,6 +121,17 @@ class Executable:
         """
         self._require_open()
         self._launch([self._calls.prepared(program, values)])
+
+    def profile(self, program: str, values: Values) -> tuple[LaunchTime, ...]:
+        """Run `program` at `values` as `run` does, and wait; the time of each launch, in order.
+
+        Measuring keeps launches apart that could overlap: their sum is above the program's own time. Raises as
+        `run` does.
+        """
+        self._require_open()
+        prepared = self._calls.prepared(program, values)
+        seconds = self._device.profile(prepared, self._stream)
+        return launch_times(self.manifest, program, prepared.labels, seconds)
 
     def graph(self, calls: Sequence[Call]) -> ExecutableGraph:
         """Record calls, each a program and its values, as one graph that runs them in order.

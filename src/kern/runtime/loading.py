@@ -47,6 +47,7 @@ def load(
     sharing: bool = True,
     weights: str | Path | None = None,
     check: bool = False,
+    tune: bool = False,
     progress: Progress | None = None,
 ) -> Executable:
     """Load the artifact folder at `path` onto a device.
@@ -54,8 +55,9 @@ def load(
     `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity`
     counts tokens a sequence and, with `sequences`, sizes the states (see `kern.runtime.sizes.sizes`). With
     `sharing` off every buffer has bytes of its own and can be read. `weights` takes the place of the folder's
-    weights file. With `check`, every launch is waited for, and an error names the one that failed. `progress`
-    is told the bytes of weights bound, and of all.
+    weights file. With `check`, every launch is waited for, and an error names the one that failed. With `tune`,
+    the device chooses the algorithms of its built-in operators anew, where it has kept any. `progress` is told the
+    bytes of weights bound, and of all.
 
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, WrongTarget, OutOfMemory, BadCapacity,
     ModuleError or AbiMismatch; whatever was taken by then has been given back.
@@ -65,7 +67,7 @@ def load(
         verified, resolution = _examined(folder, override)
         manifest = verified.manifest
         planned = plan(verified, capacity=capacity, sequences=sequences, sharing=sharing)
-        target = _open_device(device, resolution, resources)
+        target = _open_device(device, tune, resolution, resources)
         file = None if resolution.weights is None else folder.weights(override)
         bases = allocate(target, planned, manifest, file, progress, resources)
         linked = linkage(manifest, _functions(target, manifest, resolution, resources), target.operator)
@@ -82,9 +84,9 @@ def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedMan
     return found.verified, found.resolution
 
 
-def _open_device(name: str, resolution: Resolution, resources: ExitStack) -> Device:
+def _open_device(name: str, tune: bool, resolution: Resolution, resources: ExitStack) -> Device:
     """The device asked for; `auto` is the one that runs the kind of the modules, the host if there are none."""
-    device = open_device(DEVICE_OF_MODULES[resolution.kind or "host"] if name == AUTO else name)
+    device = open_device(DEVICE_OF_MODULES[resolution.kind or "host"] if name == AUTO else name, tune=tune)
     resources.callback(device.close)
     for module in resolution.modules:
         if not runs_on(module.target, device.target):

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kern.text.generator import Generator
-from kern.text.sequence import PromptError
+from kern.text.sequence import PagedSequence, PromptError
 
 PROMPT: Final = 16
 WARM_UP: Final = 16
 REPEATS: Final = 5
+
+GROUP: Final = 8
+"""Decode steps in one graph; WARM_UP is a multiple of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class Benchmark:
     """What was measured. `bandwidth` is the device's read rate, bytes a second, measured around the decoding.
 
     `bytes_per_step` is what a decode step must read at the mean context of the run, as the provider counts.
+    `idle_us_per_step` is the time that the device is idle between two steps in microseconds: the mean period of the
+    steps, launched ahead, less that of the same steps in graphs that hold eight each. None where each step waits
+    for the one before, and for fewer than eight steps.
     """
 
     device: str
@@ -47,6 +54,7 @@ class Benchmark:
     prefill: tuple[PrefillTime, ...]
     bytes_per_step: int
     bandwidth: float
+    idle_us_per_step: float | None
 
     @property
     def bandwidth_share(self) -> float:
@@ -69,17 +77,19 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
             "load with a larger capacity",
         )
     before = device.read_bandwidth()
-    decode = _decode(generator, steps)
+    waits = _decode(generator, steps)
+    idle = _idle(generator, waits)
     bandwidth = max(before, device.read_bandwidth())
     counted = generator.tokenizer.settings.decode_bytes
-    context = PROMPT + WARM_UP + decode.steps / 2
+    context = PROMPT + WARM_UP + len(waits) / 2
     prefill = tuple(_prefill(generator, n) for n in lengths if n <= generator.capacity)
     return Benchmark(
         device=device.description,
-        decode=decode,
+        decode=_times(waits),
         prefill=prefill,
         bytes_per_step=round(counted.fixed + counted.per_context_token * context),
         bandwidth=bandwidth,
+        idle_us_per_step=idle,
     )
 
 
@@ -88,12 +98,39 @@ def _random_ids(generator: Generator, count: int) -> list[int]:
     return [int(id) for id in np.random.default_rng(count).integers(0, vocabulary, count)]
 
 
-def _decode(generator: Generator, steps: int) -> DecodeTimes:
+def _decode(generator: Generator, steps: int) -> NDArray[np.float64]:
+    """The milliseconds that each step is waited for."""
     generation = generator.generate(_random_ids(generator, PROMPT), max_tokens=WARM_UP + steps, ignore_stop=True)
     arrivals = [time.perf_counter() for _ in generation]
-    waits = np.diff(arrivals[WARM_UP - 1 :]) * 1e3
+    return np.diff(arrivals[WARM_UP - 1 :]) * 1e3
+
+
+def _times(waits: NDArray[np.float64]) -> DecodeTimes:
     low, median, high = np.percentile(waits, [10, 50, 90])
     return DecodeTimes(float(median), float(low), float(high), len(waits))
+
+
+def _idle(generator: Generator, waits: NDArray[np.float64]) -> float | None:
+    """Microseconds between two steps, from the waits of steps that were launched ahead."""
+    groups = len(waits) // GROUP
+    if not (generator.runs_ahead and groups):
+        return None
+    executable = generator.executable
+    generator.prefill(_random_ids(generator, PROMPT - 1))
+    sequence = PagedSequence(executable, generator.tokenizer.settings)
+    sequence.place([0], PROMPT - 1)
+    sequence.run("begin", 1)
+    graph = sequence.recorded("decode", 1, GROUP)
+    for _ in range(WARM_UP // GROUP):
+        graph.launch()
+    executable.synchronize()
+    start = time.perf_counter()
+    for _ in range(groups):
+        graph.launch()
+    executable.synchronize()
+    together = (time.perf_counter() - start) / (groups * GROUP)
+    graph.close()
+    return float(np.mean(waits[: groups * GROUP]) * 1e3 - together * 1e6)
 
 
 def _prefill(generator: Generator, tokens: int) -> PrefillTime:

@@ -115,6 +115,11 @@ class Generator:
         return self._sequence.executable
 
     @property
+    def runs_ahead(self) -> bool:
+        """Whether steps are launched before the tokens of those before them are known."""
+        return self._decode is device_fed
+
+    @property
     def capacity(self) -> int:
         """Tokens that a prompt and what follows it may have; the very last token needs no place."""
         return self._sequence.capacity

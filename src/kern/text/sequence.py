@@ -11,6 +11,7 @@ import numpy as np
 from kern.manifest.errors import KernError
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
+from kern.runtime.profiling import LaunchTime
 from kern.text.contract import PAGE, PAGES, SEQS, TOKENS, TextSettings
 from kern.text.tokenizer import Tokenizer
 
@@ -79,7 +80,15 @@ class PagedSequence:
 
     def record(self, program: str, tokens: int) -> None:
         """Have `run` of this program and size replay a graph from now on."""
-        self._graphs[program, tokens] = self.executable.graph([(program, self._values(tokens))])
+        self._graphs[program, tokens] = self.recorded(program, tokens, 1)
+
+    def recorded(self, program: str, tokens: int, times: int) -> ExecutableGraph:
+        """A graph that runs `program` over the inputs in place `times` times."""
+        return self.executable.graph([(program, self._values(tokens))] * times)
+
+    def profile(self, program: str, tokens: int) -> tuple[LaunchTime, ...]:
+        """Run `program` over the inputs in place, and wait; the time of each launch."""
+        return self.executable.profile(program, self._values(tokens))
 
     def run(self, program: str, tokens: int) -> None:
         """Run `program` over the inputs in place."""

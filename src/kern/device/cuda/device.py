@@ -115,11 +115,13 @@ class CudaDevice:
         return launch.profile(self._context, _own(prepared), own_stream(stream, self._context))
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy:
-        """Blocks resident on one multiprocessor, and the share of its threads that they are."""
+        """Blocks resident on one multiprocessor, and the share of its threads that they are; none where none fits."""
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"{function.symbol!r} is not a function of {self.name}")
         threads = math.prod(block)
         with self._context:
+            if not launch.fits(self._context, function, threads, shared_mem):
+                return Occupancy(0, 0.0)
             function.opt_in(shared_mem)
             blocks = function.blocks_a_multiprocessor(threads, shared_mem)
         most = self._context.attribute("MAX_THREADS_PER_MULTIPROCESSOR")

@@ -193,6 +193,12 @@ def _launchable(context: Context, launch: KernelLaunch) -> CudaFunction:
     return function
 
 
+def fits(context: Context, function: CudaFunction, threads: int, shared_mem: int) -> bool:
+    """Whether a block of `threads` with `shared_mem` bytes of dynamic shared memory can be launched at all."""
+    limits, limit = function.limits, context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+    return threads <= (limits.max_threads or 0) and (limits.static_shared_mem or 0) + shared_mem <= limit
+
+
 def _check_size(launch: KernelLaunch, function: CudaFunction, limit: int) -> None:
     static, most = function.limits.static_shared_mem or 0, function.limits.max_threads or 0
     if static + launch.shared_mem > limit:

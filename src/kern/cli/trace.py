@@ -1,0 +1,31 @@
+"""The trace file that a profile is written to."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from kern.manifest.errors import KernError
+
+
+class UnwritableTrace(KernError):
+    """A trace cannot be written where it was asked for."""
+
+    code: ClassVar[str] = "trace"
+    exit_code: ClassVar[int] = 2
+
+
+def write_trace(path: Path, trace: Mapping[str, object]) -> None:
+    """Write a trace as JSON, in one step. Raises UnwritableTrace."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".trace-", dir=path.parent) as work:
+            (Path(work) / "trace").write_text(json.dumps(trace), encoding="utf-8")
+            os.replace(Path(work) / "trace", path)
+    except OSError as error:
+        raise UnwritableTrace(
+            f"the trace cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
+        ) from error
