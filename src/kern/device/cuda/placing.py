@@ -21,6 +21,8 @@ _PIECE: Final = 4 << 20
 
 _THREADS: Final = 8
 _BUFFERS_A_THREAD: Final = 2
+"""With the piece, the fastest of those tried from the page cache to an H200 (4 to 16 threads, 2 to 8 MiB, 2 or 4
+buffers): 26 GB/s, against 13 to 23 of the others, 12 threads apart."""
 
 
 class CudaRegions:
