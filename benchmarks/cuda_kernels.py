@@ -29,16 +29,37 @@ Q_SIZE, QKV, PAGE, EPS = Q_HEADS * HEAD_DIM, (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM
 SIZES = Sizes(HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM)
 PAGE_STRIDE = LAYERS * 2 * KV_HEADS * PAGE * HEAD_DIM
 PARTS, RING, MAX_CONTEXT = 64, 64, 32_768
-STEP_BYTES = 2 * (LAYERS * (QKV * HIDDEN + HIDDEN * Q_SIZE + 3 * FFN * HIDDEN) + VOCABULARY * HIDDEN)
+PRODUCTS = {
+    "qkv": 2 * QKV * HIDDEN,
+    "o": 2 * HIDDEN * Q_SIZE,
+    "gate_up": 4 * FFN * HIDDEN,
+    "down": 2 * HIDDEN * FFN,
+    "lm_head": 2 * VOCABULARY * HIDDEN,
+}
+"""Bytes that each reads."""
+STEP_BYTES = LAYERS * sum(size for kind, size in PRODUCTS.items() if kind != "lm_head") + PRODUCTS["lm_head"]
 
 BASE = Tuning()
+PLAIN: dict[str, Any] = {"bulk": False, "resident": 2, "attention_early": 2, "start_late": False}
 VARIED: list[dict[str, Any]] = [
-    *({"ring_kb": ring, "start_late": late} for ring in (48, 64, 80, 96, 104) for late in (True, False)),
-    *({"steps": steps, "ring_kb": ring} for steps in (1, 5) for ring in (64, 80)),
-    *({"prefetch_kb": ahead, "ring_kb": ring} for ahead in (32, 64, 112) for ring in (64, 80)),
-    *({"warps": 16, "steps": steps, "ring_kb": ring} for steps in (1, 2) for ring in (64, 80, 96)),
-    *({"warps": 4, "resident": 3, "ring_kb": ring} for ring in (64, 80)),
-    *({"blocks": 2, "resident": 4, "ring_kb": ring} for ring in (32, 40, 48)),
+    # Plain copies: one block a multiprocessor; two, with attention's place in the chain before and after its wait.
+    PLAIN | {"ring_kb": 104},
+    PLAIN | {"ring_kb": 104, "splits": 8},
+    *(PLAIN | {"ring_kb": ring, "attention_early": early} for ring in (64, 80) for early in (2, 1, 0)),
+    PLAIN | {"ring_kb": 64, "resident": 3},
+    # Bulk copies, likewise.
+    *(
+        {"ring_kb": ring, "slot_kb": slot, "attention_early": early}
+        for ring in (48, 64, 80, 96)
+        for slot in (8, 20)
+        for early in (2, 1, 0)
+    ),
+    *({"ring_kb": ring, "start_late": True} for ring in (64, 80)),
+    *({"ring_kb": ring, "ahead": ahead} for ring in (64, 80) for ahead in (1, 2)),
+    *({"ring_kb": ring, "slot_kb": 20} for ring in (104, 160)),
+    *({"warps": 16, "resident": 2, "ring_kb": 80, "slot_kb": slot} for slot in (8, 20)),
+    *({"warps": 4, "ring_kb": 80, "slot_kb": slot} for slot in (8, 20)),
+    *({"splits": 8, "ring_kb": 80, "slot_kb": slot} for slot in (8, 20)),
 ]
 """What differs from the default tuning in those that the sweep tries."""
 SPLITS = [8, 16, 32, 64]
@@ -47,7 +68,7 @@ SPLITS = [8, 16, 32, 64]
 def tunings(quick: bool) -> list[Tuning]:
     """What the sweep tries."""
     tried = [BASE, *(replace(BASE, **varied) for varied in VARIED)]
-    return list(dict.fromkeys(tried))[: 3 if quick else None]
+    return list(dict.fromkeys(tried))[: 10 if quick else None]
 
 
 def compiled(plan: CudaPlan) -> Mapping[str, bytes]:
@@ -245,7 +266,7 @@ class Model:
 
     def matvec(self, plan: CudaPlan, kind: str, symbol: str, k: int, seqs: int) -> Callable[[tuple[Any, ...]], Launch]:
         grid = (plan.matvec_blocks, -(-seqs // plan.rows), 1)
-        memory, threads = plan.matvec_shared_mem(k, pairs=kind == "gate_up"), plan.tuning.warps * 32
+        memory, threads = plan.matvec_shared_mem(k, pairs=kind == "gate_up"), plan.matvec_threads
         return lambda args: Launch(kind, symbol, grid, threads, args, memory)
 
     def layer(self, plan: CudaPlan, layer: int, seqs: int) -> list[Launch]:
@@ -431,45 +452,62 @@ def differing_logits(model: Model, functions: Mapping[str, Any], launches: Seque
 
 
 def sweep(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> list[dict[str, Any]]:
+    """A step's and its products' time for each tuning, with the driver's division of the L1 and with all of it shared.
+
+    Plain tunings come first, so that a fault of the others leaves their times.
+    """
     results = []
     for tuning, modules in images.items():
         step = model.step(CudaPlan(target, SIZES, tuning))
-        try:
-            functions = model.gpu.functions(modules)
-            differing = differing_logits(model, functions, step)
-            model.at(272)
-            microseconds = model.gpu.time(functions, step, repeats=5)
-        except RuntimeError as failure:
-            print(f"{tuning}: {failure}", file=sys.stderr)
-            continue
-        results.append({"us": microseconds, "differing": differing, "tuning": asdict(tuning)})
+        products = [launch for launch in step if launch.kind in PRODUCTS]
+        for carveout in (-1, 100):
+            try:
+                functions = model.gpu.functions(modules, carveout)
+                differing = differing_logits(model, functions, step) if carveout < 0 else 0
+                model.at(272)
+                microseconds = model.gpu.time(functions, step, repeats=3)
+                alone = model.gpu.time(functions, products, repeats=3)
+            except RuntimeError as failure:
+                print(f"{tuning}: {failure}", flush=True)
+                continue
+            varied = {name: value for name, value in asdict(tuning).items() if value != getattr(BASE, name)}
+            name = " ".join(f"{name}={value}" for name, value in varied.items()) or "default"
+            faults = f" DIFFERING {differing}" if differing else ""
+            report(f"{name} L1={carveout}{faults} ({alone:.0f})", microseconds, STEP_BYTES)
+            results.append(
+                {
+                    "us": microseconds,
+                    "products": alone,
+                    "carveout": carveout,
+                    "differing": differing,
+                    "tuning": asdict(tuning),
+                }
+            )
     return sorted(results, key=lambda result: result["us"])
 
 
-def details(model: Model, modules: Mapping[str, bytes], plan: CudaPlan) -> dict[str, Any]:
-    """Each kernel alone, the step without it, longer contexts."""
-    functions, time = model.gpu.functions(modules), model.gpu.time
-    model.at(272)
-    step = model.step(plan)
-    sizes = {"qkv": QKV * HIDDEN, "o": HIDDEN * Q_SIZE, "gate_up": 2 * FFN * HIDDEN, "down": HIDDEN * FFN}
-    found: dict[str, Any] = {"alone": {}, "without": {}}
+def alone(model: Model, functions: Mapping[str, Any], plan: CudaPlan, seqs: int = 1) -> dict[str, float]:
+    """Each kind of kernel by itself, the time of one launch."""
+    found = {}
+    step = model.step(plan, seqs)
     for kind in dict.fromkeys(launch.kind for launch in step):
         model.at(272)
         own = [launch for launch in step if launch.kind == kind]
-        found["alone"][kind] = time(functions, own) / len(own)
-        size = 2 * (VOCABULARY * HIDDEN if kind == "lm_head" else sizes.get(kind, 0))
-        report(f"{kind} alone, each of {len(own)}", found["alone"][kind], size)
+        found[kind] = model.gpu.time(functions, own) / len(own)
+        report(f"{kind} alone, each of {len(own)}, {seqs} sequences", found[kind], PRODUCTS.get(kind, 0))
+    return found
+
+
+def details(model: Model, functions: Mapping[str, Any], plan: CudaPlan) -> dict[str, Any]:
+    """Each kernel alone, the step without it; prefill."""
+    time = model.gpu.time
+    model.at(272)
+    step = model.step(plan)
+    found: dict[str, Any] = {"alone": alone(model, functions, plan), "without": {}}
     for kind in found["alone"]:
         model.at(272)
         found["without"][kind] = time(functions, [launch for launch in step if launch.kind != kind])
         report(f"step without {kind}", found["without"][kind], 0)
-    for percent in (100, 0):
-        model.at(272)
-        found[f"carveout {percent}"] = time(model.gpu.functions(modules, percent), step)
-        report(f"step, {percent} % shared memory preferred", found[f"carveout {percent}"], STEP_BYTES)
-    products = [launch for launch in step if launch.kind in (*sizes, "lm_head")]
-    found["products"] = time(functions, products)
-    report("products alone", found["products"], STEP_BYTES)
     for chunks in ([512], [512, 197]):
         for kind, launches in prefill(model, plan, chunks).items():
             found[f"prefill {kind} {chunks}"] = time(functions, launches)
@@ -477,15 +515,17 @@ def details(model: Model, modules: Mapping[str, bytes], plan: CudaPlan) -> dict[
     return found
 
 
-def contexts(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> dict[str, float]:
+def contexts(
+    model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str, carveout: int
+) -> dict[str, float]:
     """A step's time for short and long contexts, for each number of splits."""
     found = {}
-    for length in (17, 272, 709, 4096, 16_384, 32_000):
+    for length in (17, 709, 4096, 16_384):
         for tuning, modules in images.items():
             model.at(length)
             step = model.step(CudaPlan(target, SIZES, tuning))
             name = f"context {length}, {tuning.splits} splits"
-            found[name] = model.gpu.time(model.gpu.functions(modules), step, repeats=5)
+            found[name] = model.gpu.time(model.gpu.functions(modules, carveout), step, repeats=3)
             report(name, found[name], STEP_BYTES + length * LAYERS * 4 * KV_HEADS * HEAD_DIM)
     return found
 
@@ -502,25 +542,24 @@ def measured(pool: ProcessPoolExecutor, tried: Sequence[Tuning], target: str) ->
     model = Model(Gpu())
     results: dict[str, Any] = {"gpu": model.gpu.torch.cuda.get_device_name(), "bytes": STEP_BYTES}
     results["sweep"] = sweep(model, images, target)
-    for result in results["sweep"]:
-        varied = {name: value for name, value in result["tuning"].items() if value != getattr(BASE, name)}
-        name = " ".join(f"{name}={value}" for name, value in varied.items()) or "default"
-        report(name + (f" DIFFERING {result['differing']}" if result["differing"] else ""), result["us"], STEP_BYTES)
-    best = Tuning(**results["sweep"][0]["tuning"])
+    sound = [result for result in results["sweep"] if not result["differing"]]
+    best, carveout = Tuning(**sound[0]["tuning"]), sound[0]["carveout"]
+    print(f"best: {best}, L1={carveout}")
     eight = CudaPlan(target, replace(SIZES, sequences=8), best)
     coming = pool.submit(compiled, eight)
     splits = images_of([replace(best, splits=splits) for splits in SPLITS])
-    of_eight = model.gpu.functions(coming.result())
-    plan, functions = CudaPlan(target, SIZES, best), model.gpu.functions(images[best])
+    of_eight = model.gpu.functions(coming.result(), carveout)
+    plan, functions = CudaPlan(target, SIZES, best), model.gpu.functions(images[best], carveout)
     results["errors"] = {"1": check(model, functions, plan, 1, 272), **check_prefill(model, functions, plan)}
     for seqs, length in ((3, 33), (8, 1000)):
         results["errors"][f"{seqs}"] = check(model, of_eight, eight, seqs, length)
-    print(json.dumps(results["errors"], indent=1))
-    results["best"] = details(model, images[best], plan)
-    results["contexts"] = contexts(model, splits, target)
+    print(json.dumps(results["errors"]))
+    results["best"] = details(model, functions, plan)
+    results["contexts"] = contexts(model, splits, target, carveout)
     model.at(272)
     results["eight"] = model.gpu.time(of_eight, model.step(eight, 8))
     report("eight sequences", results["eight"], STEP_BYTES)
+    results["eight alone"] = alone(model, of_eight, eight, 8)
     return results
 
 

@@ -130,14 +130,15 @@ def test_rope_and_cache(cuda, rng, tokens, with_norms):
     pool = bf16(rng.normal(size=(40, 2, 2, s.kv_heads, PAGE, dim)))
     positions, slots = rng.integers(0, 600, tokens), rng.permutation(40 * PAGE)[:tokens].astype(I64)
     slots[1::3] = -1
-    wanted = pool.copy()
+    wanted = pool.astype(F64)
     norms = (bf16(rng.normal(size=dim)), bf16(rng.normal(size=dim))) if with_norms else ()
     q_norm, k_norm = norms or (None, None)
     q, k, v, rest = np.split(before, np.cumsum([s.q_heads, s.kv_heads, s.kv_heads]), axis=1)
     rows = cos_sin[positions][:, None]
+    keys = rotated(k, k_norm, rows)
     for token in np.flatnonzero(slots >= 0):
         page, slot = divmod(slots[token], PAGE)
-        wanted[page, LAYER, 0, :, slot] = bf16(rotated(k, k_norm, rows)[token])
+        wanted[page, LAYER, 0, :, slot] = keys[token]
         wanted[page, LAYER, 1, :, slot] = v[token]
     call = (positions, cos_sin, pool[:, LAYER:], slots, s.q_heads, s.kv_heads, dim, width + dim, pool[0].size)
     if with_norms:
@@ -147,7 +148,7 @@ def test_rope_and_cache(cuda, rng, tokens, with_norms):
     after = qkv.reshape(tokens, -1, dim)
     close(after[:, : s.q_heads], rotated(q, q_norm, rows), slack=1e-4)
     assert np.array_equal(after[:, -1:].view(np.uint16), rest.view(np.uint16))
-    close(pool, wanted.astype(F64), slack=1e-4)
+    close(pool, wanted, slack=1e-4)
 
 
 # Attention
@@ -214,7 +215,7 @@ class Step:
         lengths, s, cache = (told or self.lengths)[rows], self.s, self.cache
         pool, seqs = cache.pool.copy(), len(lengths)
         out = poison((seqs, s.q_size), BF16)
-        positions = np.minimum(np.array(lengths, I64), len(self.cos_sin)) - 1
+        positions = np.array(lengths, I64) - 1
         where = [positions, self.cos_sin, pool[:, LAYER:], self.slots(told or self.lengths)[rows].copy()]
         what = [cache.table[rows].copy(), np.array(lengths, I32), *attention_call(cache, s, self.width)]
         if with_norms:
@@ -229,14 +230,15 @@ class Step:
         s, cache, want = self.s, self.cache, []
         heads = self.qkv.reshape(len(self.lengths), -1, s.head_dim)
         q_norm, k_norm = self.norms if with_norms else (None, None)
-        pool = cache.pool.copy()
+        pool = cache.pool.astype(F64)
         for seq, length in enumerate(self.lengths):
             row = self.cos_sin[length - 1]
             q, k, v = np.split(heads[seq], np.cumsum([s.q_heads, s.kv_heads]))
             if appended:
-                cache.keys[seq][-1], cache.values[seq][-1] = bf16(rotated(k, k_norm, row)), v
+                key = rotated(k, k_norm, row)
+                cache.keys[seq][-1], cache.values[seq][-1] = bf16(key), v
                 page, slot = divmod(self.slots(self.lengths)[seq], PAGE)
-                pool[page, LAYER, 0, :, slot], pool[page, LAYER, 1, :, slot] = cache.keys[seq][-1], v
+                pool[page, LAYER, 0, :, slot], pool[page, LAYER, 1, :, slot] = key, v
             want.append(expected(rounded(rotated(q, q_norm, row)), cache, seq, length, 0.2))
         return np.array(want), pool
 
@@ -255,7 +257,7 @@ def test_append_attention(cuda, rng, lengths, with_norms):
     out, pool = step.run(cuda, with_norms)
     want, wanted = step.expected(with_norms)
     near(out, want)
-    pool, wanted = pool.astype(F64), wanted.astype(F64)
+    pool = pool.astype(F64)
     assert np.array_equal(np.isnan(pool), np.isnan(wanted))
     close(np.nan_to_num(pool), np.nan_to_num(wanted), slack=1e-4)
 

@@ -89,7 +89,7 @@ class _Library:
 
     def matvec(self, entry: str, k: int, *, pairs: bool = False) -> Kernel:
         grid: Grid = (self.plan.matvec_blocks, CeilDiv(ceil_div=(_TOKENS, self.plan.rows)), 1)
-        block = (32 * self.plan.tuning.warps, 1, 1)
+        block = (self.plan.matvec_threads, 1, 1)
         memory = self.plan.matvec_shared_mem(k, pairs=pairs)
         return self.single(entry, "matvec", grid, block, memory, chained=True)
 

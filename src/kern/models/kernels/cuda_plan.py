@@ -17,6 +17,8 @@ _CHUNK: Final = 32
 _X_PADDING: Final = 32
 _BATCH_SUMS: Final = 2 * 4 * 8
 """Sums a warp and row that a matrix-vector kernel keeps: two batches of four tiles of 8."""
+_BARRIERS: Final = 2 * 16 * 8
+"""Bytes of the barriers of a ring of at most 16 slots."""
 _LEAST_RING: Final = 32 * 1024
 _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
 """Of each architecture's largest common card. It sets how work is cut, never whether it is done."""
@@ -76,20 +78,26 @@ class Tuning:
 
     `warps` a block and `blocks` a multiprocessor of the matrix-vector kernels; `resident` bounds the registers, so that
     so many blocks fit a multiprocessor; `ring_kb` of weights on their way to a block, which leave room for the next
-    kernel's; `steps` of a warp between two waits for weights; `start_late`: the next kernel starts when a block has
-    asked for its last weights, so that memory is kept busy between the two, else when the inputs are there;
-    `prefetch_kb` of weights that the product after attention brings into the L2 while it waits. `splits` of the context
-    in attention.
+    kernel's; `bulk`: a warp of its own asks for them by bulk copies, `slot_kb` a time, where the target has those, else
+    each thread asks for what it will use, in `steps` between two waits; `start_late`: the next kernel starts when a
+    block has asked for its last weights, else when its inputs are there. What comes after attention starts when
+    attention is over (`attention_early` 0), when its inputs are there (1), or before that (2). `ahead`: the product
+    after attention (1), or every one (2), brings what its ring has no room for into the L2 while it waits, without bulk
+    copies up to `prefetch_kb` of it. `splits` of the context in attention.
     """
 
     warps: int = 8
     blocks: int = 1
-    resident: int = 2
+    resident: int = 4
     ring_kb: int = 80
     steps: int = 2
-    start_late: bool = True
+    start_late: bool = False
     prefetch_kb: int = 0
     splits: int = 16
+    bulk: bool = True
+    slot_kb: int = 8
+    attention_early: int = 1
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,16 @@ class CudaPlan:
     def dependent_launch(self) -> bool:
         """Whether a kernel may start before the one ahead of it has finished."""
         return self.architecture >= 90
+
+    @property
+    def bulk(self) -> bool:
+        """Whether weights are brought by bulk copies, that a warp of its own asks for."""
+        return self.tuning.bulk and self.architecture >= 90
+
+    @property
+    def matvec_threads(self) -> int:
+        """Threads a block of a matrix-vector kernel."""
+        return 32 * (self.tuning.warps + self.bulk)
 
     @property
     def matvec_blocks(self) -> int:
@@ -149,7 +167,7 @@ class CudaPlan:
 
     def _work(self, k: int, rows: int, parts: int) -> int:
         """Bytes of inputs and sums."""
-        return rows * (2 * (k + _X_PADDING) + 4 * self.tuning.warps * (_BATCH_SUMS * parts + 1))
+        return _BARRIERS + rows * (2 * (k + _X_PADDING) + 4 * self.tuning.warps * (_BATCH_SUMS * parts + 1))
 
     @property
     def prefill_shared_mem(self) -> int:
@@ -173,9 +191,13 @@ class CudaPlan:
             "ROWS": self.rows,
             "SPLITS": t.splits,
             "MATVEC_WARPS": t.warps,
-            "MATVEC_RESIDENT": t.resident,
+            "MATVEC_RESIDENT": t.resident if self.rows < 4 else 2,
             "MATVEC_RING_BYTES": self.ring_bytes,
             "MATVEC_STEPS": t.steps,
             "MATVEC_START_LATE": int(t.start_late),
             "MATVEC_PREFETCH_KB": t.prefetch_kb,
+            "MATVEC_BULK": int(self.bulk),
+            "MATVEC_SLOT_BYTES": min(t.slot_kb * 1024, self.ring_bytes // 4),
+            "MATVEC_AHEAD": t.ahead,
+            "ATTENTION_EARLY": t.attention_early,
         }

@@ -6,6 +6,7 @@
 typedef __nv_bfloat16 bf16;
 typedef long long i64;
 typedef unsigned int u32;
+typedef unsigned long long u64;
 
 constexpr int WARP = 32;
 constexpr u32 ALL_LANES = 0xffffffffu;

@@ -1,6 +1,17 @@
 // The products of a step of one token a sequence: with the norm before them, and with the gated activation after.
+#include "bulk_stream.cuh"
 #include "matvec.cuh"
 #include "residual.cuh"
+
+#if MATVEC_BULK
+template <int K, int PARTS>
+using Weights = BulkStream<K, PARTS>;
+constexpr int BLOCK = THREADS + WARP;
+#else
+template <int K, int PARTS>
+using Weights = Stream<K, PARTS>;
+constexpr int BLOCK = THREADS;
+#endif
 
 template <int PARTS, class Residual, class Store>
 __device__ static void norm_matvec(const Residual& residual, const bf16* weight, const bf16* w, int rows, int n, int k,
@@ -8,7 +19,8 @@ __device__ static void norm_matvec(const Residual& residual, const bf16* weight,
     expect(k, HIDDEN);
     Slice slice(rows);
     auto& shared = Shared<HIDDEN, PARTS>::get();
-    Stream<HIDDEN, PARTS> stream(shared, w, n);
+    Weights<HIDDEN, PARTS> stream(shared, w, n);
+    if (stream.template produce<(MATVEC_AHEAD > 1)>()) return;
     NormedRows<HIDDEN> normed(weight);
     wait_for_previous_kernels();
     normed.into(shared, slice, residual, eps);
@@ -20,7 +32,7 @@ __device__ static void norm_matvec(const Residual& residual, const bf16* weight,
 // The slice's rows of x into shared memory.
 template <int K>
 __device__ static void load_rows(Shared<K, 1>& shared, const Slice& slice, const bf16* x) {
-    constexpr int PIECES = K / LANE_K, AT_ONCE = 8;
+    constexpr int PIECES = K / LANE_K, ALL = ceil_div(ROWS * PIECES, THREADS), AT_ONCE = ALL < 8 ? ALL : 8;
     const uint4* from = reinterpret_cast<const uint4*>(x + static_cast<i64>(slice.first) * K);
     int count = slice.count * PIECES;
     for (int begin = threadIdx.x; begin < count; begin += AT_ONCE * THREADS) {
@@ -34,16 +46,16 @@ __device__ static void load_rows(Shared<K, 1>& shared, const Slice& slice, const
             if (at < count) *reinterpret_cast<uint4*>(&shared.x[at / PIECES][at % PIECES * LANE_K]) = piece[i];
         }
     }
-    __syncthreads();
+    sync_workers();
 }
 
-template <int K, bool PREFETCH>
+template <int K, bool AFTER_ATTENTION>
 __device__ static void plain_matvec(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     expect(k, K);
     Slice slice(rows);
     auto& shared = Shared<K, 1>::get();
-    Stream<K, 1> stream(shared, w, n);
-    if (PREFETCH) stream.prefetch();
+    Weights<K, 1> stream(shared, w, n);
+    if (stream.template produce<(MATVEC_AHEAD > (AFTER_ATTENTION ? 0 : 1))>()) return;
     wait_for_previous_kernels();
     load_rows<K>(shared, slice, x);
     stream.run(slice.count, [&](int row, int output, float sum, float) {
@@ -52,7 +64,7 @@ __device__ static void plain_matvec(bf16* c, const bf16* x, const bf16* w, int r
 }
 
 // residual = table[ids]; c = norm(residual) · wᵀ
-KERNEL(THREADS, MATVEC_RESIDENT)
+KERNEL(BLOCK, MATVEC_RESIDENT)
 embed_norm_matmul(bf16* c, float* residual, const i64* ids, const bf16* table, const bf16* weight, const bf16* w,
                   int rows, int n, int k, float eps) {
     norm_matvec<1>(EmbeddedResidual{ids, table, residual}, weight, w, rows, n, k, eps,
@@ -60,7 +72,7 @@ embed_norm_matmul(bf16* c, float* residual, const i64* ids, const bf16* table, c
 }
 
 // residual = before + delta; c = norm(residual) · wᵀ
-KERNEL(THREADS, MATVEC_RESIDENT)
+KERNEL(BLOCK, MATVEC_RESIDENT)
 norm_matmul(bf16* c, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
             int rows, int n, int k, float eps) {
     norm_matvec<1>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
@@ -68,7 +80,7 @@ norm_matmul(bf16* c, float* residual, const float* before, const bf16* delta, co
 }
 
 // c = norm(before + delta) · wᵀ, in f32
-KERNEL(THREADS, MATVEC_RESIDENT)
+KERNEL(BLOCK, MATVEC_RESIDENT)
 norm_matmul_f32(float* c, const float* before, const bf16* delta, const bf16* weight, const bf16* w, int rows, int n,
                 int k, float eps) {
     norm_matvec<1>(AddedResidual{before, delta, nullptr}, weight, w, rows, n, k, eps,
@@ -76,7 +88,7 @@ norm_matmul_f32(float* c, const float* before, const bf16* delta, const bf16* we
 }
 
 // residual = before + delta; y = silu(gate) · up of norm(residual) · wᵀ, whose first half is gate, its second up
-KERNEL(THREADS, MATVEC_RESIDENT)
+KERNEL(BLOCK, MATVEC_RESIDENT)
 norm_gate_up(bf16* y, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
              int rows, int n, int k, float eps) {
     norm_matvec<2>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
@@ -84,12 +96,12 @@ norm_gate_up(bf16* y, float* residual, const float* before, const bf16* delta, c
 }
 
 // c = x · wᵀ, of attention's width and of the feed-forward's
-KERNEL(THREADS, MATVEC_RESIDENT)
+KERNEL(BLOCK, MATVEC_RESIDENT)
 output_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<Q_SIZE, (MATVEC_PREFETCH_KB > 0)>(c, x, w, rows, n, k);
+    plain_matvec<Q_SIZE, true>(c, x, w, rows, n, k);
 }
 
-KERNEL(THREADS, MATVEC_RESIDENT)
+KERNEL(BLOCK, MATVEC_RESIDENT)
 down_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     plain_matvec<FFN, false>(c, x, w, rows, n, k);
 }

@@ -14,8 +14,12 @@ constexpr int LANE_K = 8;      // elements of k that a lane takes at once: 16 by
 constexpr int TILE = 8;        // rows of W that a warp multiplies at once
 constexpr int BATCH = 4;       // tiles between two sums over the warps
 constexpr int X_PADDING = 32;  // elements between the rows of X: neighbours then lie in different banks
+constexpr int MAX_SLOTS = 16;  // of a ring that bulk copies fill
 
 static_assert(ROWS >= 1 && ROWS <= 8, "as many rows of X as one product takes without a second operand");
+
+// All threads that multiply; the warp that asks for bulk copies is none of them.
+__device__ inline void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
 // Rows of X that this block works on: those from `first`, `count` of them, at most ROWS.
 struct Slice {
@@ -52,13 +56,25 @@ struct Shared {
     static constexpr int STRIDE = K + X_PADDING;
 
     uint4 ring[MATVEC_RING_BYTES / sizeof(uint4)];
+    u64 full[MAX_SLOTS], empty[MAX_SLOTS];  // barriers of the ring, where bulk copies fill it
     bf16 x[ROWS][STRIDE];
     float part[2][BATCH][MATVEC_WARPS][ROWS][PARTS][TILE];  // each warp's part of the sums of two batches of tiles
     float squares[ROWS][MATVEC_WARPS];
 
     __device__ static Shared& get() {
-        extern __shared__ __align__(16) char memory[];
+        extern __shared__ __align__(128) char memory[];
         return *reinterpret_cast<Shared*>(memory);
+    }
+
+    // Keep this warp's part of a tile's sums.
+    __device__ void keep(int parity, int tile, const float (&even)[PARTS][4], const float (&odd)[PARTS][4]) {
+        int row = lane_index() / 4;
+        if (row >= ROWS) return;
+#pragma unroll
+        for (int which = 0; which < PARTS; which++) {
+            float* to = &part[parity][tile][warp_index()][row][which][lane_index() % 4 * 2];
+            *reinterpret_cast<float2*>(to) = {even[which][0] + odd[which][0], even[which][1] + odd[which][1]};
+        }
     }
 
     // The sum over the warps, in their order, so that it is the same at each run.
@@ -70,12 +86,33 @@ struct Shared {
     }
 };
 
+// All tiles of a stream in batches; `store(row, output, sum, sum of the other of the pair)` is called once for each of C.
+template <class Stream, class Store>
+__device__ inline void run_batches(Stream& stream, int rows, Store store) {
+    const Outputs& outputs = stream.outputs;
+    int parity = 0;
+    for (int first = 0; first < outputs.tiles; first += BATCH, parity ^= 1) {
+        int count = min(BATCH, outputs.tiles - first);
+        for (int at = 0; at < count; at++) stream.multiply(parity, at, first + at, rows);
+        // Two batches of sums: a warp that is ahead writes the other one meanwhile.
+        sync_workers();
+        for (int i = threadIdx.x; i < BATCH * TILE * rows; i += THREADS) {
+            int row = i / (BATCH * TILE), at = i / TILE % BATCH, column = i % TILE;
+            int output = outputs.begin(first + at) + column;
+            if (at >= count || output >= outputs.begin(first + at + 1)) continue;
+            float other = Stream::PAIRS ? stream.shared.sum(parity, at, row, Stream::PAIRS, column) : 0.0f;
+            store(row, output, stream.shared.sum(parity, at, row, 0, column), other);
+        }
+    }
+}
+
 // The stream of a block's weights through its ring of shared memory. Each lane copies what it will use itself, so it
 // waits for nobody else. Between two waits a warp takes a turn of several steps; the ring holds SLOTS turns, across the
 // borders of tiles.
 template <int K, int PARTS>
 struct Stream {
     using Memory = Shared<K, PARTS>;
+    static constexpr int PAIRS = PARTS - 1;
     static constexpr int CHUNKS = K / CHUNK;
     static constexpr int TILE_STEPS = ceil_div(CHUNKS, MATVEC_WARPS);
     static constexpr bool EVEN = CHUNKS == TILE_STEPS * MATVEC_WARPS;
@@ -95,13 +132,8 @@ struct Stream {
     const bf16* from = nullptr;        // this lane's weights of it
     bool inside = false;               // whether the tile has this lane's row
 
-    // Everything that can be had before X is there.
     __device__ Stream(Memory& shared, const bf16* w, int n)
-        : shared(shared), w(w), half(static_cast<i64>(n) * K), outputs(n) {
-        point();
-#pragma unroll 1
-        for (int i = 0; i < SLOTS; i++) load();
-    }
+        : shared(shared), w(w), half(static_cast<i64>(n) * K), outputs(n) {}
 
     // This thread's piece of a step of the slot.
     __device__ uint4& piece(int step, int part) const {
@@ -143,7 +175,7 @@ struct Stream {
     }
 
     // This warp's part of the next tile, the `at`-th of its batch.
-    __device__ void multiply(int parity, int at, int rows) {
+    __device__ void multiply(int parity, int at, int, int rows) {
         float even[PARTS][4] = {}, odd[PARTS][4] = {};
         int row = lane_index() / 4;
         for (int turn = 0; turn < TURNS; turn++) {
@@ -168,32 +200,24 @@ struct Stream {
             load();
             if (MATVEC_START_LATE && more && all_loaded()) start_next_kernel();
         }
-        if (row >= ROWS) return;
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-            float* to = &shared.part[parity][at][warp_index()][row][part][lane_index() % 4 * 2];
-            *reinterpret_cast<float2*>(to) = {even[part][0] + odd[part][0], even[part][1] + odd[part][1]};
-        }
+        shared.keep(parity, at, even, odd);
     }
 
     // All products; `store(row, output, sum, sum of the other of the pair)` is called once for each of C.
     template <class Store>
     __device__ void run(int rows, Store store) {
         if (!MATVEC_START_LATE || all_loaded()) start_next_kernel();
-        int parity = 0;
-        for (int first = 0; first < outputs.tiles; first += BATCH, parity ^= 1) {
-            int count = min(BATCH, outputs.tiles - first);
-            for (int at = 0; at < count; at++) multiply(parity, at, rows);
-            // Two batches of sums: a warp that is ahead writes the other one meanwhile.
-            __syncthreads();
-            for (int i = threadIdx.x; i < BATCH * TILE * rows; i += THREADS) {
-                int row = i / (BATCH * TILE), at = i / TILE % BATCH, column = i % TILE;
-                int output = outputs.begin(first + at) + column;
-                if (at >= count || output >= outputs.begin(first + at + 1)) continue;
-                float other = PARTS == 2 ? shared.sum(parity, at, row, PARTS - 1, column) : 0.0f;
-                store(row, output, shared.sum(parity, at, row, 0, column), other);
-            }
-        }
+        run_batches(*this, rows, store);
+    }
+
+    // The first weights; whether this thread has nothing more to do.
+    template <bool AHEAD>
+    __device__ bool produce() {
+        point();
+#pragma unroll 1
+        for (int i = 0; i < SLOTS; i++) load();
+        if (AHEAD && MATVEC_PREFETCH_KB > 0) prefetch();
+        return false;
     }
 
     // Of what the ring has no room for, up to MATVEC_PREFETCH_KB into the L2.

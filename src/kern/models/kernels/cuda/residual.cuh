@@ -61,7 +61,7 @@ struct NormedRows {
 #pragma unroll
         for (int begin = 0; begin < ROWS; begin += GROUP)
             if (begin < slice.count) group(shared, slice, residual, eps, begin);
-        __syncthreads();
+        sync_workers();
     }
 
    private:
@@ -92,7 +92,7 @@ struct NormedRows {
             sum = warp_sum(sum);
             if (lane_index() == 0) shared.squares[begin + row][warp_index()] = sum;
         }
-        __syncthreads();
+        sync_workers();
 #pragma unroll
         for (int row = 0; row < GROUP; row++) {
             float sum = 0.0f;
