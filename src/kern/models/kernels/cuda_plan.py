@@ -89,13 +89,13 @@ class Tuning:
     warps: int = 8
     blocks: int = 1
     resident: int = 4
-    ring_kb: int = 80
+    ring_kb: int = 160
     steps: int = 2
     start_late: bool = False
     prefetch_kb: int = 0
     splits: int = 16
     bulk: bool = True
-    slot_kb: int = 8
+    slot_kb: int = 20
     attention_early: int = 1
     ahead: int = 0
 
