@@ -1,0 +1,133 @@
+"""What goes wrong with a GPU, at the command line: one clear line, the right exit code, an end without a traceback."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kern.device.base import OutOfMemory
+from kern.models import build as building
+from kern.runtime.loading import load
+from support.nvrtc import cubin
+
+if TYPE_CHECKING:
+    from gpu.conftest import Kern
+    from kern.device.cuda.device import CudaDevice
+
+pytestmark = pytest.mark.gpu
+
+RUN = ("--prompt-ids", "1,2,3,4,5", "--chunk", 4, "--max-tokens", 8, "--ignore-stop", "--json")
+MOST = 2**31
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *patterns: str) -> None:
+    """The command ended with `code`, and said so in one line and one of help."""
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    said = done.stderr.splitlines()
+    assert [line.partition(": ")[0] for line in said] == ["kern", "help"], done.stderr
+    for pattern in patterns:
+        assert re.search(pattern, said[0]), said[0]
+
+
+def test_kernels_for_another_architecture(gpu: CudaDevice, kern: Kern, tmp_path: Path) -> None:
+    other = "sm_90a" if gpu.target == "sm_100" else "sm_100"
+    building.build("llama", tmp_path / "tiny", random=True, config="tiny", target=other)
+
+    refused(kern("run", tmp_path / "tiny", *RUN), 1, rf"\.cubin is built for {other}, device cuda:0 runs {gpu.target}")
+
+
+def test_a_gpu_that_is_not_there(kern: Kern, tiny_folder: Callable[..., Path]) -> None:
+    refused(kern("run", tiny_folder("llama"), *RUN, "--device", "cuda:64"), 2, "there is no GPU cuda:64")
+
+
+@pytest.mark.parametrize("device", [(), ("--device", "cuda")])
+def test_a_driver_that_has_no_gpu(kern: Kern, tiny_folder: Callable[..., Path], device: tuple[str, ...]) -> None:
+    done = kern("run", tiny_folder("llama"), *RUN, *device, CUDA_VISIBLE_DEVICES="")
+
+    refused(done, 2, r"no GPU can be used: cuInit: CUDA_ERROR_NO_DEVICE")
+
+
+def test_states_that_the_memory_cannot_hold(kern: Kern, tiny_folder: Callable[..., Path], tmp_path: Path) -> None:
+    # The command takes no more capacity than the model has positions; so these are raised.
+    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "tiny")
+    settings = json.loads((folder / "text.json").read_text()) | {"positions": MOST}
+    (folder / "text.json").write_text(json.dumps(settings))
+
+    done = kern("run", folder, *RUN, "--capacity", MOST)
+
+    refused(done, 1, r"[\d,]+ bytes are planned \(weights .* states [\d,]+.*\); device cuda:0 has [\d,]+ free")
+
+
+def test_memory_is_counted_before_any_is_taken(
+    gpu: CudaDevice, tiny_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(type(gpu), "alloc", lambda device, size: taken.append(size))
+    monkeypatch.setattr(type(gpu), "place", lambda device, *regions: taken.append(regions))
+
+    with pytest.raises(OutOfMemory) as caught:
+        load(tiny_folder("llama"), capacity=MOST)
+
+    found = re.findall(r"([\d,]+) (?:bytes are planned|free)", str(caught.value))
+    planned, left = (int(number.replace(",", "")) for number in found)
+    assert planned > left > 0
+    assert not taken
+
+
+WILD = "*(volatile int *)8 = 1;"
+TRAP = 'asm volatile("trap;");'
+
+C_TYPES = {"i32": "int", "u32": "unsigned", "i64": "long long", "f32": "float", "u8": "unsigned char"}
+
+
+def broken(folder: Path, output: Path, kernel: str, body: str, architecture: str) -> Path:
+    """The folder with another kernel, of the same parameters, behind the last step of `kernel`."""
+    shutil.copytree(folder, output)
+    manifest = json.loads((output / "manifest.json").read_text())
+    step = manifest["kernels"][kernel]["impl"]["steps"][-1]
+    signature = ", ".join(f"{C_TYPES.get(param, 'void *')} p{i}" for i, param in enumerate(step["params"]))
+    image = cubin(f'extern "C" __global__ void broken({signature}) {{ {body} }}', architecture)
+    (output / "kernels" / "broken.cubin").write_bytes(image)
+    step |= {"symbol": "broken", "cubin": "broken.cubin", "sha256": hashlib.sha256(image).hexdigest()}
+    (output / "manifest.json").write_text(json.dumps(manifest))
+    return output
+
+
+@pytest.mark.parametrize("way", ["graphs", "eager", "check"])
+@pytest.mark.parametrize(
+    ("program", "kernel", "step", "body", "error"),
+    [
+        ("prefill", "embedding", 0, WILD, "ILLEGAL_ADDRESS"),
+        ("decode", "argmax", 1, TRAP, "(LAUNCH_FAILED|ILLEGAL_INSTRUCTION)"),
+        ("decode", "advance", 0, WILD, "ILLEGAL_ADDRESS"),
+    ],
+)
+def test_a_kernel_that_faults(
+    gpu: CudaDevice,
+    kern: Kern,
+    tiny_folder: Callable[..., Path],
+    tmp_path: Path,
+    program: str,
+    kernel: str,
+    step: int,
+    body: str,
+    error: str,
+    way: str,
+) -> None:
+    folder = broken(tiny_folder("qwen3"), tmp_path / "broken", kernel, body, gpu.target)
+
+    done = kern("run", folder, *RUN, *(() if way == "graphs" else (f"--{way}",)))
+
+    where = rf", in one of these launch lists: .*{program} · "
+    if way == "check":
+        where = rf" in {program} · {kernel} · {kernel} · step {step}: "
+    refused(done, 1, rf"a kernel on cuda:0 faulted{where}.*CUDA_ERROR_{error}")
