@@ -1,8 +1,9 @@
 """The host device against torch in float32, the same weights, in one run: prefill, decode, read bandwidth.
 
-    python benchmarks/host_vs_torch.py build/smollm2 [--tokens 512] [--threads N] > benchmarks/results/NAME.json
+    python benchmarks/host_vs_torch.py build/smollm2 [--tokens 512] > benchmarks/results/NAME.json
 
-Needs torch (a CPU build will do). Prefill leaves the state of all tokens and no logits, on both sides. Runs alternate, and medians are compared.
+Needs torch (a CPU build will do). Prefill leaves the state of all tokens and no logits, on both sides. Runs alternate,
+and medians are compared.
 """
 
 from __future__ import annotations
