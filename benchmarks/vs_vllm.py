@@ -148,9 +148,15 @@ def measure(engines: Sequence[Engine], prompt: int, tokens: int, rounds: int) ->
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Everything, with kern's ratio to the faster vLLM backend."""
     options.logs.mkdir(parents=True, exist_ok=True)
-    started = [Engine("kern", ["kern", options.artifact], options.logs / "kern.log")]
-    started += [Engine(f"vllm {b}", [b, options.config], options.logs / f"{b}.log") for b in BACKENDS]
-    engines = [engine for engine in started if engine.wait()]
+    # One after another: vLLM takes what others allocate meanwhile for its own when it sizes its cache.
+    started, engines = [], []
+    for name, arguments in (
+        *((f"vllm {backend}", [backend, options.config]) for backend in BACKENDS),
+        ("kern", ["kern", options.artifact]),
+    ):
+        started.append(Engine(name, arguments, options.logs / f"{name.replace(' ', '-')}.log"))
+        if started[-1].wait():
+            engines.append(started[-1])
     try:
         results = {n: measure(engines, n, options.tokens, options.rounds) for n in options.prompts}
     finally:
