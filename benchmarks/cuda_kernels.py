@@ -3,8 +3,8 @@
     python benchmarks/cuda_kernels.py [--quick] [--json benchmarks/results/cuda_kernels.json]
 
 Random weights of the real shape, a graph of all launches of a decode step, each chained to the one before by
-programmatic dependent launch. Reported: the whole step for each tuning, with the context at 272 tokens; for the
-fastest one each kernel alone, the step without it, longer contexts, eight sequences; and the kernels of a prefill.
+programmatic dependent launch. Reported: for each tuning the whole step, with the context at 272 tokens, and each kernel
+alone; for the fastest one eight sequences, the step without each kernel, longer contexts; and the kernels of a prefill.
 A graph's figure is the median of several times, each of ten replays. Needs PyTorch, for memory and references.
 """
 
@@ -14,7 +14,6 @@ import argparse
 import ctypes
 import json
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -40,35 +39,16 @@ PRODUCTS = {
 STEP_BYTES = LAYERS * sum(size for kind, size in PRODUCTS.items() if kind != "lm_head") + PRODUCTS["lm_head"]
 
 BASE = Tuning()
-PLAIN: dict[str, Any] = {"bulk": False, "resident": 2, "attention_early": 2, "start_late": False}
-VARIED: list[dict[str, Any]] = [
-    # Plain copies: one block a multiprocessor; two, with attention's place in the chain before and after its wait.
-    PLAIN | {"ring_kb": 104},
-    PLAIN | {"ring_kb": 104, "splits": 8},
-    *(PLAIN | {"ring_kb": ring, "attention_early": early} for ring in (64, 80) for early in (2, 1, 0)),
-    PLAIN | {"ring_kb": 64, "resident": 3},
-    # Bulk copies, likewise.
-    *(
-        {"ring_kb": ring, "slot_kb": slot, "attention_early": early}
-        for ring in (48, 64, 80, 96)
-        for slot in (8, 20)
-        for early in (2, 1, 0)
-    ),
-    *({"ring_kb": ring, "start_late": True} for ring in (64, 80)),
-    *({"ring_kb": ring, "ahead": ahead} for ring in (64, 80) for ahead in (1, 2)),
-    *({"ring_kb": ring, "slot_kb": 20} for ring in (104, 160)),
-    *({"warps": 16, "resident": 2, "ring_kb": 80, "slot_kb": slot} for slot in (8, 20)),
-    *({"warps": 4, "ring_kb": 80, "slot_kb": slot} for slot in (8, 20)),
-    *({"splits": 8, "ring_kb": 80, "slot_kb": slot} for slot in (8, 20)),
+VARIED: list[dict[str, int]] = [
+    {"ring_kb": 160, "slot_kb": 20},
+    {"ring_kb": 160, "slot_kb": 40},
+    {"ring_kb": 200, "slot_kb": 20},
+    {"ring_kb": 200, "slot_kb": 40},
 ]
 """What differs from the default tuning in those that the sweep tries."""
 SPLITS = [8, 16, 32, 64]
-
-
-def tunings(quick: bool) -> list[Tuning]:
-    """What the sweep tries."""
-    tried = [BASE, *(replace(BASE, **varied) for varied in VARIED)]
-    return list(dict.fromkeys(tried))[: 10 if quick else None]
+SOUND = 0.005
+"""Most error of a kernel, relative to the norm of its output: rounding to bf16 makes 0.002."""
 
 
 def compiled(plan: CudaPlan) -> Mapping[str, bytes]:
@@ -118,16 +98,14 @@ class Gpu:
             raise RuntimeError(str(result[0]))
         return result[1] if len(result) > 1 else None
 
-    def functions(self, images: Mapping[str, bytes], carveout: int = -1) -> dict[str, Any]:
-        """Every kernel of the modules by symbol; `carveout`: percent of the L1 to be shared memory."""
-        preferred = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    def functions(self, images: Mapping[str, bytes]) -> dict[str, Any]:
+        """Every kernel of the modules by symbol."""
         found = {}
         for image in images.values():
             module = self.checked(self.driver.cuModuleLoadData(image))
             count = self.checked(self.driver.cuModuleGetFunctionCount(module))
             for function in self.checked(self.driver.cuModuleEnumerateFunctions(count, module)):
                 found[self.checked(self.driver.cuFuncGetName(function)).decode()] = function
-                self.checked(self.driver.cuFuncSetAttribute(function, preferred, carveout))
         return found
 
     def launch(self, functions: Mapping[str, Any], launch: Launch) -> None:
@@ -406,7 +384,7 @@ def prefill(model: Model, plan: CudaPlan, chunks: Sequence[int]) -> dict[str, li
         sizes = (i32(Q_HEADS), i32(KV_HEADS), i32(HEAD_DIM), i32(QKV), i64(PAGE_STRIDE))
         attention = (model.attended, model.qkv, model.cache(5), model.block_table, lens, cu, i32(1), i32(model.pages))
         grid = (-(-tokens // 64) + 1, Q_HEADS, 1)
-        args = (*attention, *sizes, f32(HEAD_DIM**-0.5))
+        args: tuple[Any, ...] = (*attention, *sizes, f32(HEAD_DIM**-0.5))
         memory = plan.prefill_shared_mem
         kinds["attention"].append(Launch("", "attention_prefill", grid, 128, args, memory, dependent=False))
         where = (positions, model.cos_sin, model.cache(5), slots)
@@ -452,37 +430,24 @@ def differing_logits(model: Model, functions: Mapping[str, Any], launches: Seque
 
 
 def sweep(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> list[dict[str, Any]]:
-    """A step's and its products' time for each tuning, with the driver's division of the L1 and with all of it shared.
+    """For each tuning the time of a step, of its products without the rest, and of each kernel alone; fastest first.
 
-    Plain tunings come first, so that a fault of the others leaves their times.
+    `sound`: kernels that overlap give the logits of the same ones one at a time, and are right.
     """
     results = []
     for tuning, modules in images.items():
-        step = model.step(CudaPlan(target, SIZES, tuning))
-        products = [launch for launch in step if launch.kind in PRODUCTS]
-        for carveout in (-1, 100):
-            try:
-                functions = model.gpu.functions(modules, carveout)
-                differing = differing_logits(model, functions, step) if carveout < 0 else 0
-                model.at(272)
-                microseconds = model.gpu.time(functions, step, repeats=3)
-                alone = model.gpu.time(functions, products, repeats=3)
-            except RuntimeError as failure:
-                print(f"{tuning}: {failure}", flush=True)
-                continue
-            varied = {name: value for name, value in asdict(tuning).items() if value != getattr(BASE, name)}
-            name = " ".join(f"{name}={value}" for name, value in varied.items()) or "default"
-            faults = f" DIFFERING {differing}" if differing else ""
-            report(f"{name} L1={carveout}{faults} ({alone:.0f})", microseconds, STEP_BYTES)
-            results.append(
-                {
-                    "us": microseconds,
-                    "products": alone,
-                    "carveout": carveout,
-                    "differing": differing,
-                    "tuning": asdict(tuning),
-                }
-            )
+        plan, functions = CudaPlan(target, SIZES, tuning), model.gpu.functions(modules)
+        step = model.step(plan)
+        errors, differing = check(model, functions, plan, 1, 272), differing_logits(model, functions, step)
+        sound = differing == 0 and all(value <= SOUND for value in errors.values())
+        model.at(272)
+        microseconds = model.gpu.time(functions, step)
+        products = model.gpu.time(functions, [launch for launch in step if launch.kind in PRODUCTS])
+        print(f"\n{tuning}" if sound else f"\n{tuning} WRONG: {differing} logits differ, errors {errors}")
+        report("step", microseconds, STEP_BYTES)
+        report("products without the rest", products, STEP_BYTES)
+        result = {"us": microseconds, "products": products, "alone": alone(model, functions, plan), "sound": sound}
+        results.append({"tuning": asdict(tuning), "errors": errors, **result})
     return sorted(results, key=lambda result: result["us"])
 
 
@@ -499,12 +464,12 @@ def alone(model: Model, functions: Mapping[str, Any], plan: CudaPlan, seqs: int 
 
 
 def details(model: Model, functions: Mapping[str, Any], plan: CudaPlan) -> dict[str, Any]:
-    """Each kernel alone, the step without it; prefill."""
+    """The step without each kernel; prefill."""
     time = model.gpu.time
     model.at(272)
     step = model.step(plan)
-    found: dict[str, Any] = {"alone": alone(model, functions, plan), "without": {}}
-    for kind in found["alone"]:
+    found: dict[str, Any] = {"without": {}}
+    for kind in dict.fromkeys(launch.kind for launch in step):
         model.at(272)
         found["without"][kind] = time(functions, [launch for launch in step if launch.kind != kind])
         report(f"step without {kind}", found["without"][kind], 0)
@@ -515,9 +480,7 @@ def details(model: Model, functions: Mapping[str, Any], plan: CudaPlan) -> dict[
     return found
 
 
-def contexts(
-    model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str, carveout: int
-) -> dict[str, float]:
+def contexts(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> dict[str, float]:
     """A step's time for short and long contexts, for each number of splits."""
     found = {}
     for length in (17, 709, 4096, 16_384):
@@ -525,53 +488,50 @@ def contexts(
             model.at(length)
             step = model.step(CudaPlan(target, SIZES, tuning))
             name = f"context {length}, {tuning.splits} splits"
-            found[name] = model.gpu.time(model.gpu.functions(modules, carveout), step, repeats=3)
+            found[name] = model.gpu.time(model.gpu.functions(modules), step, repeats=3)
             report(name, found[name], STEP_BYTES + length * LAYERS * 4 * KV_HEADS * HEAD_DIM)
     return found
 
 
-def measured(pool: ProcessPoolExecutor, tried: Sequence[Tuning], target: str) -> dict[str, Any]:
-    """Everything: errors first, then the sweep, then what the fastest tuning does."""
+def measured(pool: ProcessPoolExecutor, target: str, quick: bool) -> dict[str, Any]:
+    """Everything: the sweep, then what the fastest tuning that is right does."""
 
-    def images_of(tunings: Sequence[Tuning]) -> dict[Tuning, Mapping[str, bytes]]:
-        plans = [CudaPlan(target, SIZES, tuning) for tuning in tunings]
+    def images_of(tunings: Sequence[Tuning], sizes: Sizes = SIZES) -> dict[Tuning, Mapping[str, bytes]]:
+        plans = [CudaPlan(target, sizes, tuning) for tuning in tunings]
         return dict(zip(tunings, pool.map(compiled, plans), strict=True))
 
-    images = images_of(tried)
-    print(f"compiled {len(images)} tunings", file=sys.stderr)
+    images = images_of([replace(BASE, **varied) for varied in VARIED])
     model = Model(Gpu())
     results: dict[str, Any] = {"gpu": model.gpu.torch.cuda.get_device_name(), "bytes": STEP_BYTES}
     results["sweep"] = sweep(model, images, target)
-    sound = [result for result in results["sweep"] if not result["differing"]]
-    best, carveout = Tuning(**sound[0]["tuning"]), sound[0]["carveout"]
-    print(f"best: {best}, L1={carveout}")
-    eight = CudaPlan(target, replace(SIZES, sequences=8), best)
-    coming = pool.submit(compiled, eight)
-    splits = images_of([replace(best, splits=splits) for splits in SPLITS])
-    of_eight = model.gpu.functions(coming.result(), carveout)
-    plan, functions = CudaPlan(target, SIZES, best), model.gpu.functions(images[best], carveout)
-    results["errors"] = {"1": check(model, functions, plan, 1, 272), **check_prefill(model, functions, plan)}
+    best = next(Tuning(**result["tuning"]) for result in results["sweep"] if result["sound"])
+    print(f"\nbest: {best}")
+    sizes = replace(SIZES, sequences=8)
+    eight, of_eight = CudaPlan(target, sizes, best), model.gpu.functions(images_of([best], sizes)[best])
+    plan, functions = CudaPlan(target, SIZES, best), model.gpu.functions(images[best])
+    results["errors"] = check_prefill(model, functions, plan)
     for seqs, length in ((3, 33), (8, 1000)):
         results["errors"][f"{seqs}"] = check(model, of_eight, eight, seqs, length)
     print(json.dumps(results["errors"]))
-    results["best"] = details(model, functions, plan)
-    results["contexts"] = contexts(model, splits, target, carveout)
     model.at(272)
     results["eight"] = model.gpu.time(of_eight, model.step(eight, 8))
-    report("eight sequences", results["eight"], STEP_BYTES)
+    report("step, 8 sequences", results["eight"], STEP_BYTES)
     results["eight alone"] = alone(model, of_eight, eight, 8)
+    if not quick:
+        results["best"] = details(model, functions, plan)
+        splits = images_of([replace(best, splits=splits) for splits in SPLITS])
+        results["contexts"] = contexts(model, splits, target)
     return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few tunings")
+    parser.add_argument("--quick", action="store_true", help="leave out prefill and long contexts")
     parser.add_argument("--target", default="sm_90a")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    tried = tunings(options.quick)
     with ProcessPoolExecutor() as pool:
-        results = measured(pool, tried, options.target)
+        results = measured(pool, options.target, options.quick)
     if options.json is not None:
         temporary = options.json.with_suffix(".partial")
         temporary.write_text(json.dumps(results, indent=1) + "\n")

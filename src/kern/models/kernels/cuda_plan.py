@@ -76,28 +76,20 @@ class Sizes:
 class Tuning:
     """How the kernels of a decode step are cut. The defaults are the fastest measured on an H200.
 
-    `warps` a block and `blocks` a multiprocessor of the matrix-vector kernels; `resident` bounds the registers, so that
-    so many blocks fit a multiprocessor; `ring_kb` of weights on their way to a block, which leave room for the next
-    kernel's; `bulk`: a warp of its own asks for them by bulk copies, `slot_kb` a time, where the target has those, else
-    each thread asks for what it will use, in `steps` between two waits; `start_late`: the next kernel starts when a
-    block has asked for its last weights, else when its inputs are there. What comes after attention starts when
-    attention is over (`attention_early` 0), when its inputs are there (1), or before that (2). `ahead`: the product
-    after attention (1), or every one (2), brings what its ring has no room for into the L2 while it waits, without bulk
-    copies up to `prefetch_kb` of it. `splits` of the context in attention.
+    `warps` a block, one block a multiprocessor, in the matrix-vector kernels, and `ring_kb` of weights on their way to
+    it. Bulk copies bring them, up to `slot_kb` a time, where the target has those, else each thread asks for what it
+    will use. `splits` of the context in attention: 16 are the fastest below 4096 tokens, 32 above, by a tenth at 16384.
+
+    What was slower on an H200: rings of which two fit a multiprocessor, so that the next kernel's fills while one runs
+    (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), 4 or 16 warps,
+    bringing into the L2 what a ring has no room for, and letting the next kernel start later than when the inputs are
+    there.
     """
 
     warps: int = 8
-    blocks: int = 1
-    resident: int = 4
     ring_kb: int = 160
-    steps: int = 2
-    start_late: bool = False
-    prefetch_kb: int = 0
-    splits: int = 16
-    bulk: bool = True
     slot_kb: int = 20
-    attention_early: int = 1
-    ahead: int = 0
+    splits: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +119,7 @@ class CudaPlan:
     @property
     def bulk(self) -> bool:
         """Whether weights are brought by bulk copies, that a warp of its own asks for."""
-        return self.tuning.bulk and self.architecture >= 90
+        return self.architecture >= 90
 
     @property
     def matvec_threads(self) -> int:
@@ -137,36 +129,33 @@ class CudaPlan:
     @property
     def matvec_blocks(self) -> int:
         """Blocks of a matrix-vector kernel."""
-        return self.tuning.blocks * _MULTIPROCESSORS.get(self.architecture, 132)
+        return _MULTIPROCESSORS.get(self.architecture, 132)
 
     @property
     def rows(self) -> int:
         """Rows that share one reading of the weights: 8, or fewer where shared memory is short."""
-        fitting = [rows for rows in (1, 2, 4, 8) if self._room(rows) >= _LEAST_RING]
-        enough = [rows for rows in fitting if rows >= self.sizes.sequences]
+        s = self.sizes
+        widths = ((s.hidden, 2), (s.ffn, 1), (s.q_size, 1))
+        most = self._shared_bytes - _LEAST_RING
+        fitting = [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= most for k, parts in widths)]
+        enough = [rows for rows in fitting if rows >= s.sequences]
         return min(enough) if enough else max(fitting)
-
-    @property
-    def ring_bytes(self) -> int:
-        """Bytes of weights on their way to a block of a matrix-vector kernel."""
-        return min(self.tuning.ring_kb * 1024, self._room(self.rows))
 
     def matvec_shared_mem(self, k: int, *, pairs: bool = False) -> int:
         """Bytes of dynamic shared memory of a matrix-vector kernel whose inner dimension is `k`.
 
         `pairs`: it computes two products for each output.
         """
-        return self.ring_bytes + self._work(k, self.rows, 2 if pairs else 1)
+        work = self._work(k, self.rows, 2 if pairs else 1)
+        room = (self._shared_bytes - work) // 1024 * 1024
+        return work + min(self.tuning.ring_kb * 1024, room)
 
-    def _room(self, rows: int) -> int:
-        """Bytes that a ring may have in the kernel that needs the most beside it, a multiple of 1024."""
-        limit = _SHARED_MEM.get(self.architecture, 99) * 1024
-        s = self.sizes
-        work = max(self._work(s.hidden, rows, 2), self._work(s.ffn, rows, 1), self._work(s.q_size, rows, 1))
-        return (limit - work) // 1024 * 1024
+    @property
+    def _shared_bytes(self) -> int:
+        return _SHARED_MEM.get(self.architecture, 99) * 1024
 
     def _work(self, k: int, rows: int, parts: int) -> int:
-        """Bytes of inputs and sums."""
+        """Bytes of barriers, inputs and sums: what a block's shared memory holds beside the ring."""
         return _BARRIERS + rows * (2 * (k + _X_PADDING) + 4 * self.tuning.warps * (_BATCH_SUMS * parts + 1))
 
     @property
@@ -191,13 +180,8 @@ class CudaPlan:
             "ROWS": self.rows,
             "SPLITS": t.splits,
             "MATVEC_WARPS": t.warps,
-            "MATVEC_RESIDENT": t.resident if self.rows < 4 else 2,
-            "MATVEC_RING_BYTES": self.ring_bytes,
-            "MATVEC_STEPS": t.steps,
-            "MATVEC_START_LATE": int(t.start_late),
-            "MATVEC_PREFETCH_KB": t.prefetch_kb,
+            "MATVEC_RING_BYTES": t.ring_kb * 1024,
+            "MATVEC_SLOT_BYTES": t.slot_kb * 1024,
+            "MATVEC_SHARED_BYTES": self._shared_bytes,
             "MATVEC_BULK": int(self.bulk),
-            "MATVEC_SLOT_BYTES": min(t.slot_kb * 1024, self.ring_bytes // 4),
-            "MATVEC_AHEAD": t.ahead,
-            "ATTENTION_EARLY": t.attention_early,
         }

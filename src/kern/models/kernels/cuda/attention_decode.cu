@@ -196,7 +196,6 @@ struct DecodeCall {
 // All but the row of queries, keys and values is older than the product that makes this row, and is read before the
 // wait: the pages' first loads are then under way while that product ends.
 __device__ static void partial(const DecodeCall& call, const Norms& norms) {
-    if (ATTENTION_EARLY > 1) start_next_kernel();
     extern __shared__ __align__(128) char bytes[];
     auto& shared = *reinterpret_cast<DecodeMemory*>(bytes);
     int split_index = blockIdx.x, head = blockIdx.y, seq = blockIdx.z, group = call.q_heads / call.kv_heads;
@@ -218,7 +217,7 @@ __device__ static void partial(const DecodeCall& call, const Norms& norms) {
         load_page(memory.values, keys + pool.values_offset(), pages.valid(page));
     }
     wait_for_previous_kernels();
-    if (ATTENTION_EARLY <= 1) start_next_kernel();
+    start_next_kernel();
     const bf16* row = call.qkv + static_cast<i64>(seq) * call.row_stride;
     TokenHeads heads(row, head, group, call.q_heads, call.kv_heads);
     heads.store_queries(shared.q, group, norms, angles);
@@ -256,14 +255,13 @@ norm_append_attention_partial(float* sums, float* weights, const bf16* qkv, cons
 // out [seqs, q_heads · HEAD_DIM] from the splits' parts; a block a head, a thread an element.
 KERNEL(HEAD_DIM, 1)
 attention_combine(bf16* out, const float* sums, const float* weights, const int* seq_lens, int pages, int q_heads) {
-    if (ATTENTION_EARLY > 0) start_next_kernel();
+    start_next_kernel();
     int head = blockIdx.x, seq = blockIdx.y;
     i64 row = static_cast<i64>(seq) * q_heads + head;
     const float *from = sums + row * SPLITS * HEAD_DIM + threadIdx.x, *weight = weights + row * SPLITS * 2;
     int in_use = Split(load_fresh<int>(seq_lens + seq), pages, 0).pages;
     in_use = ceil_div(in_use, Split::share_of(in_use));
     wait_for_previous_kernels();
-    if (ATTENTION_EARLY == 0) start_next_kernel();
     float top = -CUDART_INF_F, part[SPLITS], tops[SPLITS], totals[SPLITS];
 #pragma unroll
     for (int i = 0; i < SPLITS; i++) {

@@ -45,8 +45,3 @@ __device__ inline void copy_bulk(void* to, const void* from, u32 bytes, u64* bar
                  "l"(from), "r"(bytes), "r"(shared_address(barrier))
                  : "memory");
 }
-
-// `bytes`, a multiple of 16, on their way to the L2.
-__device__ inline void prefetch_bulk(const void* from, u32 bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}

@@ -20,7 +20,7 @@ __device__ static void norm_matvec(const Residual& residual, const bf16* weight,
     Slice slice(rows);
     auto& shared = Shared<HIDDEN, PARTS>::get();
     Weights<HIDDEN, PARTS> stream(shared, w, n);
-    if (stream.template produce<(MATVEC_AHEAD > 1)>()) return;
+    if (stream.produce()) return;
     NormedRows<HIDDEN> normed(weight);
     wait_for_previous_kernels();
     normed.into(shared, slice, residual, eps);
@@ -49,13 +49,13 @@ __device__ static void load_rows(Shared<K, 1>& shared, const Slice& slice, const
     sync_workers();
 }
 
-template <int K, bool AFTER_ATTENTION>
+template <int K>
 __device__ static void plain_matvec(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     expect(k, K);
     Slice slice(rows);
     auto& shared = Shared<K, 1>::get();
     Weights<K, 1> stream(shared, w, n);
-    if (stream.template produce<(MATVEC_AHEAD > (AFTER_ATTENTION ? 0 : 1))>()) return;
+    if (stream.produce()) return;
     wait_for_previous_kernels();
     load_rows<K>(shared, slice, x);
     stream.run(slice.count, [&](int row, int output, float sum, float) {
@@ -64,7 +64,7 @@ __device__ static void plain_matvec(bf16* c, const bf16* x, const bf16* w, int r
 }
 
 // residual = table[ids]; c = norm(residual) · wᵀ
-KERNEL(BLOCK, MATVEC_RESIDENT)
+KERNEL(BLOCK, 1)
 embed_norm_matmul(bf16* c, float* residual, const i64* ids, const bf16* table, const bf16* weight, const bf16* w,
                   int rows, int n, int k, float eps) {
     norm_matvec<1>(EmbeddedResidual{ids, table, residual}, weight, w, rows, n, k, eps,
@@ -72,7 +72,7 @@ embed_norm_matmul(bf16* c, float* residual, const i64* ids, const bf16* table, c
 }
 
 // residual = before + delta; c = norm(residual) · wᵀ
-KERNEL(BLOCK, MATVEC_RESIDENT)
+KERNEL(BLOCK, 1)
 norm_matmul(bf16* c, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
             int rows, int n, int k, float eps) {
     norm_matvec<1>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
@@ -80,7 +80,7 @@ norm_matmul(bf16* c, float* residual, const float* before, const bf16* delta, co
 }
 
 // c = norm(before + delta) · wᵀ, in f32
-KERNEL(BLOCK, MATVEC_RESIDENT)
+KERNEL(BLOCK, 1)
 norm_matmul_f32(float* c, const float* before, const bf16* delta, const bf16* weight, const bf16* w, int rows, int n,
                 int k, float eps) {
     norm_matvec<1>(AddedResidual{before, delta, nullptr}, weight, w, rows, n, k, eps,
@@ -88,7 +88,7 @@ norm_matmul_f32(float* c, const float* before, const bf16* delta, const bf16* we
 }
 
 // residual = before + delta; y = silu(gate) · up of norm(residual) · wᵀ, whose first half is gate, its second up
-KERNEL(BLOCK, MATVEC_RESIDENT)
+KERNEL(BLOCK, 1)
 norm_gate_up(bf16* y, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
              int rows, int n, int k, float eps) {
     norm_matvec<2>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
@@ -96,12 +96,12 @@ norm_gate_up(bf16* y, float* residual, const float* before, const bf16* delta, c
 }
 
 // c = x · wᵀ, of attention's width and of the feed-forward's
-KERNEL(BLOCK, MATVEC_RESIDENT)
+KERNEL(BLOCK, 1)
 output_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<Q_SIZE, true>(c, x, w, rows, n, k);
+    plain_matvec<Q_SIZE>(c, x, w, rows, n, k);
 }
 
-KERNEL(BLOCK, MATVEC_RESIDENT)
+KERNEL(BLOCK, 1)
 down_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<FFN, false>(c, x, w, rows, n, k);
+    plain_matvec<FFN>(c, x, w, rows, n, k);
 }

@@ -15,6 +15,7 @@ constexpr int TILE = 8;        // rows of W that a warp multiplies at once
 constexpr int BATCH = 4;       // tiles between two sums over the warps
 constexpr int X_PADDING = 32;  // elements between the rows of X: neighbours then lie in different banks
 constexpr int MAX_SLOTS = 16;  // of a ring that bulk copies fill
+constexpr int MAX_STEPS = 2;   // between two waits, where each thread copies what it will use
 
 static_assert(ROWS >= 1 && ROWS <= 8, "as many rows of X as one product takes without a second operand");
 
@@ -54,14 +55,20 @@ __host__ __device__ constexpr int steps_of_turn(int steps, int most) {
 template <int K, int PARTS>
 struct Shared {
     static constexpr int STRIDE = K + X_PADDING;
+    // As large as it is to be, or as what else there is leaves room for.
+    static constexpr int BARRIERS = 2 * MAX_SLOTS * sizeof(u64), SUMS = 2 * BATCH * PARTS * TILE;
+    static constexpr int WORK = BARRIERS + ROWS * (2 * STRIDE + 4 * MATVEC_WARPS * (SUMS + 1));
+    static constexpr int ROOM = (MATVEC_SHARED_BYTES - WORK) / 1024 * 1024;
+    static constexpr int RING = ROOM < MATVEC_RING_BYTES ? ROOM : MATVEC_RING_BYTES;
 
-    uint4 ring[MATVEC_RING_BYTES / sizeof(uint4)];
+    uint4 ring[RING / sizeof(uint4)];
     u64 full[MAX_SLOTS], empty[MAX_SLOTS];  // barriers of the ring, where bulk copies fill it
     bf16 x[ROWS][STRIDE];
     float part[2][BATCH][MATVEC_WARPS][ROWS][PARTS][TILE];  // each warp's part of the sums of two batches of tiles
     float squares[ROWS][MATVEC_WARPS];
 
     __device__ static Shared& get() {
+        static_assert(sizeof(Shared) == RING + WORK, "as much as the launch asks for");
         extern __shared__ __align__(128) char memory[];
         return *reinterpret_cast<Shared*>(memory);
     }
@@ -116,10 +123,10 @@ struct Stream {
     static constexpr int CHUNKS = K / CHUNK;
     static constexpr int TILE_STEPS = ceil_div(CHUNKS, MATVEC_WARPS);
     static constexpr bool EVEN = CHUNKS == TILE_STEPS * MATVEC_WARPS;
-    static constexpr int STEPS = steps_of_turn(TILE_STEPS, ceil_div(MATVEC_STEPS, PARTS));
+    static constexpr int STEPS = steps_of_turn(TILE_STEPS, MAX_STEPS / PARTS);
     static constexpr int TURNS = TILE_STEPS / STEPS;
     static constexpr int PIECES = STEPS * PARTS * THREADS;  // of 16 bytes, in a turn
-    static constexpr int SLOTS = MATVEC_RING_BYTES / (PIECES * 16);
+    static constexpr int SLOTS = Memory::RING / (PIECES * 16);
     static_assert(K % CHUNK == 0, "rows of whole chunks");
     static_assert(SLOTS >= 2, "one slot on its way while another is worked on");
 
@@ -196,9 +203,7 @@ struct Stream {
                     mma(even[part], x[step].x, 0, x[step].y, 0, v.x, v.y);
                     mma(odd[part], x[step].z, 0, x[step].w, 0, v.z, v.w);
                 }
-            bool more = !all_loaded();
             load();
-            if (MATVEC_START_LATE && more && all_loaded()) start_next_kernel();
         }
         shared.keep(parity, at, even, odd);
     }
@@ -206,27 +211,15 @@ struct Stream {
     // All products; `store(row, output, sum, sum of the other of the pair)` is called once for each of C.
     template <class Store>
     __device__ void run(int rows, Store store) {
-        if (!MATVEC_START_LATE || all_loaded()) start_next_kernel();
+        start_next_kernel();
         run_batches(*this, rows, store);
     }
 
     // The first weights; whether this thread has nothing more to do.
-    template <bool AHEAD>
     __device__ bool produce() {
         point();
 #pragma unroll 1
         for (int i = 0; i < SLOTS; i++) load();
-        if (AHEAD && MATVEC_PREFETCH_KB > 0) prefetch();
         return false;
-    }
-
-    // Of what the ring has no room for, up to MATVEC_PREFETCH_KB into the L2.
-    __device__ void prefetch() const {
-        if (all_loaded()) return;
-        int begin = outputs.begin(next_tile), end = outputs.first + outputs.count;
-        const char* at = reinterpret_cast<const char*>(w + static_cast<i64>(begin) * K);
-        int bytes = min((end - begin) * K * 2, MATVEC_PREFETCH_KB * 1024);
-        for (int i = threadIdx.x * 128; i < bytes; i += THREADS * 128)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i));
     }
 };
