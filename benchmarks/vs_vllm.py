@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +77,17 @@ def vllm_engine(config: str, backend: str) -> Request:
     return request
 
 
-def serve(request: Request) -> None:
-    """Answer requests on stdin, a JSON line each, with the seconds they took."""
+def serve(start: Callable[[], Request]) -> None:
+    """Start an engine and answer requests on stdin, a JSON line each, with the seconds they took."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # engines print what they like
+    request = start()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         ids, tokens = json.loads(line)
-        start = time.perf_counter()
+        begun = time.perf_counter()
         count = request(ids, tokens)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - begun
         if count != tokens:
             raise SystemExit(f"{count} tokens in place of {tokens}")
         print(json.dumps(seconds), file=answers, flush=True)
@@ -187,6 +189,8 @@ def nvidia_smi() -> str:
 
 def commit() -> str:
     """The commit that is measured, with a mark if files were changed."""
+    if "KERN_COMMIT" in os.environ:  # where the measured tree is no checkout
+        return os.environ["KERN_COMMIT"]
     return subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -196,7 +200,7 @@ def main() -> None:
     """Measure and print, or serve one engine."""
     if sys.argv[1:2] == ["--serve"]:
         kind, argument = sys.argv[2:4]
-        serve(kern_engine(argument) if kind == "kern" else vllm_engine(argument, kind))
+        serve(partial(kern_engine, argument) if kind == "kern" else partial(vllm_engine, argument, kind))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("artifact")

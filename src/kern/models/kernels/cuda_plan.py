@@ -88,7 +88,7 @@ class Tuning:
 
     warps: int = 8
     ring_kb: int = 160
-    slot_kb: int = 20
+    slot_kb: int = 40
     splits: int = 16
 
 
