@@ -24,11 +24,11 @@ def test_the_diagnostics_index_is_current() -> None:
     assert done.returncode == 0, "run `make docs`"
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
-def test_links_between_documents_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "docs" / page).read_text()):
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if "://" not in target:
-            assert (ROOT / "docs" / target).exists(), target
+            assert (page.parent / target).exists(), target
 
 
 def test_the_manifest_in_the_format_reference_verifies() -> None:
@@ -57,6 +57,16 @@ def test_the_swapped_kernel_gives_the_same_tokens(smollm2: Path, tmp_path: Path)
     before, after = ((folder / "manifest.json").read_text().splitlines() for folder in (smollm2, tmp_path / "swapped"))
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 3
     assert generated(tmp_path / "swapped") == generated(smollm2)
+
+
+def test_swapping_says_in_a_line_why_it_cannot(tmp_path: Path) -> None:
+    swap = ROOT / "examples" / "swap-a-kernel" / "swap.py"
+    (tmp_path / "manifest.json").touch()
+    for arguments, word in (([], "usage"), ([tmp_path, tmp_path], "exists"), ([tmp_path / "gone", "new"], "manifest")):
+        done = subprocess.run([sys.executable, swap, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert word in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def generated(folder: Path) -> list[int]:

@@ -47,7 +47,13 @@ def swapped(manifest: Manifest, sha256: str) -> Manifest:
 
 def main() -> None:
     """Copy the artifact, compile, change the manifest."""
+    if len(sys.argv) != 3:
+        sys.exit("usage: python swap.py ARTIFACT NEW_FOLDER")
     source, output = Path(sys.argv[1]), Path(sys.argv[2])
+    if not (source / "manifest.json").is_file():
+        sys.exit(f"swap.py: {source} is no artifact folder: it has no manifest.json")
+    if output.exists():
+        sys.exit(f"swap.py: {output} exists: name a new folder, or remove it first")
     shutil.copytree(source, output)
     sha256 = compile_module(output / "kernels" / "plain_norm.so")
     manifest = read((output / "manifest.json").read_bytes()).manifest

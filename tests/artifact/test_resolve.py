@@ -407,7 +407,15 @@ def test_all_faults_are_reported_together(tmp_path: Path) -> None:
         told={"target": "sm_80"},
     )
     found = [diagnostic.code for diagnostic in artifact.resolve(tmp_path / "a").diagnostics]
-    assert found == ["K1005", "K1015", "K1011", "K1008", "K1019", "K1020", "K1018"]
+    assert found == ["K1005", "K1011", "K1008", "K1015", "K1019", "K1020", "K1018"]
+
+
+def test_files_for_another_target_are_told_together_at_the_first(tmp_path: Path) -> None:
+    files = {"kernels/a.cubin": SM80, "kernels/b.cubin": SM80, "kernels/c.cubin": SM80}
+    steps = tuple(step(cubin=name.removeprefix("kernels/")) for name in files)
+    (found,) = Artifact(steps, files, told={"target": "sm_90"}).resolve(tmp_path / "a").diagnostics
+    assert (found.code, found.pointer) == ("K1015", "/kernels/k0/impl/steps/0/symbol")
+    assert found.message == "3 kernel files are built for sm_80, and the target is sm_90"
 
 
 def test_what_resolves(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_large_numbers_within_bounds_do_no_harm(kern: Kern, tiny: Path) -> None:
 def test_no_more_is_allocated_than_the_model_can_use(kern: Kern, tiny: Path) -> None:
     done = kern("run", tiny, *IDS, "--max-tokens", 2, "--capacity", 2**31)
     assert done.code == 0
-    assert "note: the capacity is 4096 tokens" in done.err
+    assert "note: the capacity is 4,096 tokens" in done.err
     states = next(line for line in done.err.splitlines() if "states" in line)
     usual = kern("run", tiny, *IDS, "--max-tokens", 2).err
     assert states in usual.splitlines()
@@ -150,6 +150,51 @@ def test_a_vocabulary_beyond_the_models_is_refused(kern: Kern, tiny: Path, tmp_p
 def test_the_load_report_tells_the_graphs(kern: Kern, tiny: Path) -> None:
     assert "graphs  prefill of 512, decode of 1" in kern("run", tiny, *IDS, "--max-tokens", 1).err
     assert "graphs  none" in kern("run", tiny, *IDS, "--max-tokens", 1, "--eager").err
+
+
+def test_the_load_report_counts_kernels_and_files(kern: Kern, tiny: Path) -> None:
+    manifest = json.loads((tiny / "manifest.json").read_text())
+    files = {step["cubin"] for kernel in manifest["kernels"].values() for step in kernel["impl"]["steps"]}
+    report = kern("run", tiny, *IDS, "--max-tokens", 1).err
+    assert f" kernels  {len(manifest['kernels'])} in {len(files)} files" in report
+
+
+def test_the_summary_counts_what_prefill_took(kern: Kern, tiny: Path) -> None:
+    assert "prefill of 2 tokens in " in kern("run", tiny, *IDS, "--max-tokens", 2, "--ignore-stop").err
+    single = kern("run", tiny, "--prompt-ids", "1", "--max-tokens", 1, "--ignore-stop").err
+    assert single.splitlines()[-1].startswith("1 token, ")
+
+
+def test_a_run_that_fills_the_capacity_says_so(kern: Kern, tiny: Path) -> None:
+    most = (*IDS, "--max-tokens", 100, "--capacity", 20, "--ignore-stop")
+    assert kern("run", tiny, *most).err.endswith("(ended: the capacity of 20 tokens is full)\n")
+    assert kern("run", tiny, *most, "--json").json["stop"] == "length"
+    assert "ended" not in kern("run", tiny, *IDS, "--max-tokens", 18, "--capacity", 20, "--ignore-stop").err
+
+
+def test_tuning_a_device_without_a_choice_is_noted(kern: Kern, tiny: Path) -> None:
+    note = "note: nothing to tune: device host"
+    assert note in kern("run", tiny, *IDS, "--max-tokens", 1, "--tune").err
+    assert note not in kern("run", tiny, *IDS, "--max-tokens", 1).err
+
+
+def test_a_folder_of_another_kind_is_said_to_be_no_text_model(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
+    (folder / "text.json").unlink()
+    for command in (["run", *IDS], ["bench"], ["score", "--text", "-"]):
+        refused(kern(command[0], folder, *command[1:]), "is no text model: it has no text.json", "kern.load")
+
+
+def test_a_folder_without_tokenizer_says_what_each_command_can_do(kern: Kern, tiny: Path) -> None:
+    refused(kern("run", tiny, "--prompt", "text"), "--prompt-ids")
+    refused(kern("score", tiny, "--text", "-"), "kern.text.score")
+
+
+def test_the_help_on_a_wrong_weights_file_names_it(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"")
+    for command in (["run", *IDS], ["inspect"]):
+        done = kern(command[0], tiny, *command[1:], "--weights", tmp_path / "weights")
+        refused(done, f"`kern verify {tiny} --weights {tmp_path / 'weights'}`")
 
 
 def test_a_chat_begins_once(kern: Kern) -> None:
@@ -235,6 +280,9 @@ def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     text = kern("inspect", tiny).out
     assert "kernels/matmul.so" in text
     assert "lower bound" in text
+    assert "\nsymbols\n  tokens  1…" in text
+    assert "\n  seqs    1…1\n" in text
+    assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
     assert memory["workspace_lower_bound"] <= memory["workspace"] <= memory["workspace_unshared"]
 
@@ -266,7 +314,11 @@ def test_bench_profiles_a_decode_step(kern: Kern, tiny: Path, tmp_path: Path) ->
         assert earlier["ts"] + earlier["dur"] == pytest.approx(later["ts"])
     assert [each.name for each in tmp_path.iterdir()] == ["trace.json"]
 
-    text = kern("bench", tiny, "--steps", 8, "--capacity", 64, "--profile", trace).out
+    done = kern("bench", tiny, "--steps", 8, "--capacity", 64, "--profile", trace)
+    text = done.out
+    assert done.err.endswith(f"the trace is in {trace}\n")
+    table = text[text.index("a decode step, by kernel") :].splitlines()
+    assert len({len(line) for line in table}) == 1
     for name in expected:
         assert name in text
 

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from cli.conftest import Kern
+from kern.manifest.diagnostics import Example
 from kern.verifier.example import BASE, edited
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "original-form.json"
@@ -82,6 +83,12 @@ def test_a_long_path_with_a_target_is_no_traceback(kern: Kern, tmp_path: Path) -
     assert "Traceback" not in done.err
 
 
+def test_no_line_ends_in_blanks(kern: Kern, tmp_path: Path) -> None:
+    done = kern("verify", written(tmp_path, "[]"))
+    assert done.code == 1
+    assert all(line == line.rstrip() for line in done.err.splitlines())
+
+
 def test_unreadable_paths_are_a_usage_error(kern: Kern, tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path, tmp_path / ("x" * 300)):
         done = kern("verify", path)
@@ -106,6 +113,7 @@ def test_each_code_is_explained(kern: Kern) -> None:
         assert code.title in text
         assert "Refused" in text
         assert "Accepted" in text
+        assert ("docs/diagnostics.md" in text) is isinstance(code.example, Example)
 
 
 def test_an_unknown_code_is_a_usage_error(kern: Kern) -> None:

@@ -105,4 +105,4 @@ def test_no_headers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compile_cuda, "find_spec", lambda name: None)
     with pytest.raises(CudaCompilerMissing) as missing:
         compile_cuda_modules(CudaPlan("sm_90a", TINY))
-    assert "kern-runtime[cuda]" in missing.value.help
+    assert "-e '.[cuda]'" in missing.value.help

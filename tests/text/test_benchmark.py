@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 import pytest
 
+from kern.device.host.device import HostDevice
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
 from kern.text.benchmark import GROUP, PROMPT, WARM_UP, benchmark
@@ -34,10 +36,24 @@ def test_what_a_step_reads_is_counted_over_the_steps_that_ran(
     context = PROMPT + WARM_UP + steps / 2
     assert found.bytes_per_step == round(counted.fixed + counted.per_context_token * context)
     assert [prefill.tokens for prefill in found.prefill] == [8, capacity]
-    assert (found.idle_us_per_step is not None) is (steps >= GROUP)
+    assert found.idle_us_per_step is None
 
 
-def test_steps_that_wait_for_one_another_have_no_idle_time_of_their_own(tiny: Path) -> None:
+@pytest.mark.parametrize("steps", [GROUP - 1, GROUP, 3 * GROUP + 1])
+def test_an_asynchronous_device_is_asked_for_the_time_between_steps(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    monkeypatch.setattr(HostDevice, "asynchronous", True)
+    with load(tiny, capacity=64) as executable:
+        idle = benchmark(Generator(executable, Tokenizer.load(tiny)), [], steps).idle_us_per_step
+    assert (idle is not None) is (steps >= GROUP)
+    assert idle is None or isfinite(idle)
+
+
+def test_steps_that_wait_for_one_another_have_no_idle_time_of_their_own(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HostDevice, "asynchronous", True)
     with load(tiny, capacity=64) as executable:
         generator = Generator(executable, Tokenizer.load(tiny), host_fed=True)
         assert benchmark(generator, [], 16).idle_us_per_step is None

@@ -9,6 +9,7 @@ from typing import Final
 from kern.artifact import codes
 from kern.artifact.targets import shared_mem_limit
 from kern.artifact.types import KernelInfo, ModuleInfo
+from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Diagnostic, Path
 from kern.manifest.params import Layout, Param, layout
 from kern.manifest.types import Step
@@ -38,8 +39,8 @@ def params_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagno
     if len(step.params) != len(kernel.layout.sizes):
         yield codes.PARAM_COUNT.at(
             (*path, "params"),
-            f"kernel {kernel.symbol!r} takes {len(kernel.layout.sizes)} parameters, and {len(step.params)} are "
-            "declared",
+            f"kernel {kernel.symbol!r} takes {counted(len(kernel.layout.sizes), 'parameter')}, and the step "
+            f"declares {len(step.params)}",
             f"declare one for each of its parameters (offset:bytes): {_show(kernel.layout)}",
         )
     elif declared != kernel.layout:
@@ -65,8 +66,8 @@ def _layout_fault(step: Step, declared: Layout, kernel: KernelInfo, path: Path) 
     )
     return codes.PARAM_LAYOUT.at(
         (*path, "params", index),
-        f"parameter {index} of kernel {kernel.symbol!r} has {own_size} bytes at offset {own_at} in its module, "
-        f"and {step.params[index]} has {size} at offset {at}",
+        f"parameter {index} of kernel {kernel.symbol!r} has {counted(own_size, 'byte')} at offset {own_at} in its "
+        f"module, and {step.params[index]} has {size} at offset {at}",
         f"declare params that give the kernel's layout (offset:bytes): {_show(own)}",
     )
 

@@ -61,9 +61,9 @@ def resolve(
     if target is not None:
         parse(target)
     fields = _fields(refused)
-    steps, faults = _steps(manifest, Catalog(folder), fields, target, shared_mem or {})
+    steps, faults = _steps(manifest, Catalog(folder), fields, shared_mem or {})
     tensors, weight_faults = binding.bind(manifest, folder, weights, required=require_weights)
-    faults += [*_mixed_kinds(steps), *weight_faults]
+    faults += [*_mixed_kinds(steps), *_wrong_target(steps, fields, target), *weight_faults]
     modules = {step.module.name: step.module for step in steps.values()}
     kinds = {module.kind for module in modules.values()}
     return Resolution(
@@ -82,15 +82,18 @@ def _fields(refused: Iterable[Path]) -> frozenset[Path]:
 
 def _untold(faults: Iterable[Diagnostic], fields: frozenset[Path]) -> Iterator[Diagnostic]:
     for fault in faults:
-        if not any(fault.path[:length] in fields for length in range(1, len(fault.path) + 1)):
+        if not _told(fault.path, fields):
             yield fault
+
+
+def _told(path: Path, fields: frozenset[Path]) -> bool:
+    return any(path[:length] in fields for length in range(1, len(path) + 1))
 
 
 def _steps(
     manifest: Manifest,
     catalog: Catalog,
     refused: frozenset[Path],
-    target: str | None,
     shared_mem: Mapping[StepKey, int],
 ) -> tuple[dict[StepKey, ResolvedStep], list[Diagnostic]]:
     """The steps that found their kernel, and what is wrong with these and the others."""
@@ -104,7 +107,7 @@ def _steps(
         if isinstance(found, ResolvedStep):
             steps[key] = found
             largest = shared_mem.get(key, _largest_shared_mem(manifest, step))
-            faults += _module_faults(step, found.module, path, target)
+            faults += _module_faults(step, found.module, path)
             faults += fitting.faults(step, found.module, found.kernel, largest, path)
         else:
             faults += found
@@ -123,7 +126,7 @@ def _path(key: StepKey) -> Path:
     return ("kernels", key[0], "impl", "steps", key[1])
 
 
-def _module_faults(step: Step, module: ModuleInfo, path: Path, target: str | None) -> Iterator[Diagnostic]:
+def _module_faults(step: Step, module: ModuleInfo, path: Path) -> Iterator[Diagnostic]:
     if module.kind == "host" and (step.cubin is None or step.sha256 is None):
         yield codes.HOST_UNPINNED.at(
             path,
@@ -138,12 +141,6 @@ def _module_faults(step: Step, module: ModuleInfo, path: Path, target: str | Non
                 f"take `{attribute}` out of the step",
                 anchor="key",
             )
-    if target is not None and not runs_on(module.target, target):
-        yield codes.WRONG_TARGET.at(
-            (*path, "symbol"),
-            f"kernels/{module.name} is built for {module.target}, and the target is {target}",
-            f"build the folder for {target}",
-        )
 
 
 def _mixed_kinds(steps: Mapping[StepKey, ResolvedStep]) -> Iterator[Diagnostic]:
@@ -160,10 +157,30 @@ def _mixed_kinds(steps: Mapping[StepKey, ResolvedStep]) -> Iterator[Diagnostic]:
             return
 
 
+def _wrong_target(
+    steps: Mapping[StepKey, ResolvedStep], fields: frozenset[Path], target: str | None
+) -> Iterator[Diagnostic]:
+    """The files that do not run on the target, said together at the first step that uses one."""
+    if target is None:
+        return
+    wrong: dict[str, ModuleInfo] = {}
+    places: list[Path] = []
+    for key, step in steps.items():
+        place = (*_path(key), "symbol")
+        if not runs_on(step.module.target, target) and not _told(place, fields):
+            wrong[step.module.name] = step.module
+            places.append(place)
+    if wrong:
+        targets = sorted({module.target for module in wrong.values()})
+        which = f"kernels/{next(iter(wrong))} is" if len(wrong) == 1 else f"{len(wrong)} kernel files are"
+        message = f"{which} built for {', '.join(targets)}, and the target is {target}"
+        yield codes.WRONG_TARGET.at(places[0], message, f"build the folder for {target}")
+
+
 def _once_a_file(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
     """What is wrong with a file is said at the first step that uses it, not at each."""
     of_files = {code.id for code in (
-        codes.MODULE_MISSING, codes.HASH_DIFFERS, codes.UNSAFE_FILE, codes.BAD_MODULE, codes.WRONG_TARGET,
+        codes.MODULE_MISSING, codes.HASH_DIFFERS, codes.UNSAFE_FILE, codes.BAD_MODULE,
     )}  # fmt: skip
     said: set[tuple[str, str]] = set()
     for diagnostic in diagnostics:

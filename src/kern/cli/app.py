@@ -57,14 +57,14 @@ def _options(
 
 @app.command()
 def verify(
-    path: Annotated[Path, typer.Argument(help="An artifact folder (rules 1-10) or a manifest (1-9).")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="An artifact folder (rules 1-10) or a manifest (1-9).")],
     target: Target = None,
     weights: Weights = None,
     json: Json = False,
 ) -> None:
     """Check a manifest as a compiler checks a program, and show every fault.
 
-    Example: `kern verify smollm2/`
+    Example: `kern verify build/smollm2`
     """
     from kern.runtime.verification import verify
 
@@ -85,7 +85,9 @@ def verify(
 
 @app.command()
 def explain(
-    code: Annotated[str | None, typer.Argument(help="A diagnostic's code; without one, all are listed.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(metavar="CODE", help="A diagnostic's code; without one, all are listed.")
+    ] = None,
 ) -> None:
     """Say what a diagnostic means, with a failing and a mended example.
 
@@ -96,7 +98,7 @@ def explain(
     if code is None:
         print(codes.overview())
         return
-    text = codes.explanation(codes.find(code))
+    text = codes.told(codes.find(code))
     if not sys.stdout.isatty():
         print(text)
         return
@@ -121,21 +123,25 @@ def schema() -> None:
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(help="A family (`llama`, `qwen3`) or a known model (`smollm2`).")],
+    name: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A family (`llama`, `qwen3`) or a known model (`smollm2`).")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder, or a GGUF file.")
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random weights, 0 if not given.")] = None,
-    config: Annotated[str | None, typer.Option(help="Known sizes for --random, as `qwen3-4b` or `tiny`.")] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, as `qwen3-4b` or `tiny`.")
+    ] = None,
     target: Annotated[str, typer.Option(help="`host`, `sm_90a` (any `sm_XX`), or `auto` for this machine.")] = "auto",
     weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:
     """Run a provider's generator: write manifest, kernels, weights and tokenizer as an artifact folder.
 
-    Example: `kern build smollm2 --target host -o smollm2`
+    Example: `kern build smollm2 --target host -o build/smollm2`
     """
     from kern.cli.build import build_folder
 
@@ -156,7 +162,7 @@ def build(
 def inspect(path: Artifact, capacity: Capacity = 4096, weights: Weights = None, json: Json = False) -> None:
     """Show what an artifact declares, the file behind each step, and the memory it takes.
 
-    Example: `kern inspect smollm2`
+    Example: `kern inspect build/smollm2`
     """
     from kern.cli.inspect import inspect
 
@@ -182,7 +188,7 @@ def run(
 ) -> None:
     """Generate text after a prompt, greedily, as it comes.
 
-    Example: `kern run smollm2 --prompt "The capital of France is"`
+    Example: `kern run build/smollm2 --prompt "The capital of France is"`
     """
     from kern.cli.loading import LoadOptions
     from kern.cli.prompt import PromptSource
@@ -211,7 +217,7 @@ def score(
 ) -> None:
     """Say how likely the model finds a text: the number that tells a right model from a wrong one.
 
-    Example: `kern score smollm2 --text README.md`
+    Example: `kern score build/smollm2 --text README.md`
     """
     from kern.cli.loading import LoadOptions
     from kern.cli.run import score_text
@@ -234,14 +240,14 @@ def bench(
         typer.Option(
             metavar="FILE",
             help="Also time each launch of a decode step: a table by kernel, and a Chrome trace in FILE. "
-            "The launches are kept apart, none overlaps the next, so that their sum is above the step's own time.",
+            "The launches are kept apart, none overlaps the next: its sum need not equal the step's own time.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
 
-    Example: `kern bench smollm2`
+    Example: `kern bench build/smollm2`
     """
     from kern.cli.bench import bench
     from kern.cli.loading import LoadOptions

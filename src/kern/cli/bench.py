@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from kern.cli.loading import LoadOptions, loaded, report
 from kern.cli.terminal import printable
 from kern.cli.trace import write_trace
 from kern.cli.units import rate
+from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.text.benchmark import PROMPT, WARM_UP, Benchmark, benchmark
 from kern.text.generator import Generator
@@ -34,6 +36,8 @@ def bench(
         found = benchmark(generator, LENGTHS, steps)
         times = None if trace is None else _profiled(executable, tokenizer, found, trace)
     print(_as_json(found, times) if as_json else _text(found, times))
+    if trace is not None:
+        print(f"the trace is in {printable(str(trace))}", file=sys.stderr)
 
 
 def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
@@ -63,10 +67,11 @@ def _text(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
     decode = found.decode
     lines = [
         f"decode   {decode.ms_per_token:9.3f} ms/token  ({1e3 / decode.ms_per_token:.1f} tokens/s; "
-        f"p10 {decode.p10:.3f}, p90 {decode.p90:.3f}, {decode.steps} steps)",
+        f"p10 {decode.p10:.3f}, p90 {decode.p90:.3f}, {counted(decode.steps, 'step')})",
     ]
     lines += [
-        f"prefill  {prefill.ms:9.3f} ms for {prefill.tokens} tokens  ({prefill.tokens / prefill.ms * 1e3:.0f} tokens/s)"
+        f"prefill  {prefill.ms:9.3f} ms for {counted(prefill.tokens, 'token')}  "
+        f"({prefill.tokens / prefill.ms * 1e3:.0f} tokens/s)"
         for prefill in found.prefill
     ]
     lines.append(
@@ -74,14 +79,16 @@ def _text(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
         f"{rate(found.bandwidth)} that reading alone reaches"
     )
     if found.idle_us_per_step is not None:
-        lines.append(f"idle     {found.idle_us_per_step:9.1f} µs between two decode steps")
+        idle = f"{found.idle_us_per_step:.1f}" if found.idle_us_per_step >= 0.05 else "≈ 0"
+        lines.append(f"idle     {idle:>9} µs between two decode steps")
     return "\n".join([*lines, *([] if times is None else _profile_text(times))])
 
 
 def _profile_text(times: Sequence[KernelTime]) -> list[str]:
-    width = max((len(time.kernel) for time in times), default=0)
+    title = "a decode step, by kernel"
+    width = max([len(title), *(len(time.kernel) for time in times)])
     return [
         "",
-        f"{'a decode step, by kernel':{width}}  launches         µs   share",
+        f"{title:{width}}  launches         µs   share",
         *(f"{printable(time.kernel):{width}}  {time.launches:8}  {time.us:9.1f}  {time.share:6.1%}" for time in times),
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from kern.cli.progress import Progress, bar
 from kern.cli.terminal import printable
 from kern.cli.units import binary
+from kern.manifest.counts import counted
 from kern.models.build import build
 
 
@@ -56,10 +57,10 @@ def build_folder(
             weights=weights,
             progress=_Stages(resources),
         )
-    programs, kernels = len(built.manifest.programs), len(built.manifest.kernels)
+    programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")
     size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
     seconds = time.perf_counter() - start
     print(
-        f"{printable(str(output))}: {programs} programs, {kernels} kernels, {size}, {seconds:.1f} s",
+        f"{printable(str(output))}: {programs}, {kernels}, {size}, {seconds:.1f} s",
         file=sys.stderr,
     )

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from kern.cli.terminal import printable
+from kern.manifest.counts import counted
 from kern.runtime.reports import Located, Report
 
 SHOWN = 50
@@ -43,7 +44,7 @@ def show(report: Report) -> None:
     more = f" ({hidden} not shown: --json has them all)" if hidden > 0 else ""
     count = len(report.diagnostics)
     sys.stderr.flush()
-    console.print(f"[bold red]{count} error{'s' if count > 1 else ''}[/]{more}")
+    console.print(f"[bold red]{counted(count, 'error')}[/]{more}")
 
 
 def _show_one(console: Any, report: Report, located: Located, width: int) -> None:
@@ -54,7 +55,8 @@ def _show_one(console: Any, report: Report, located: Located, width: int) -> Non
     gutter = " " * len(str(located.line))
     console.print(f"[bold red]error\\[{fault.code}][/]: [bold]{escape(printable(fault.message))}[/]")
     place = f"{printable(str(name))}:{located.line}:{located.column}"
-    console.print(f"{gutter}[blue]-->[/] {escape(place)}  [dim]{escape(printable(fault.pointer))}[/]")
+    pointer = f"  [dim]{escape(printable(fault.pointer))}[/]" if fault.pointer else ""
+    console.print(f"{gutter}[blue]-->[/] {escape(place)}{pointer}")
     line = report.source.line(located.line)
     if line.strip():
         excerpt, indent, carets = _excerpt(report, located, line, width - len(gutter) - 4)

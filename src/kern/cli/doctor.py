@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 from kern.device import open_device
 from kern.device.base import DeviceError
+from kern.manifest.errors import install_hint
 from kern.models.kernels.compile_host import CompilerMissing, compiler_command
 
 
@@ -24,12 +25,12 @@ class Finding:
 
 
 LIBRARIES = {
-    "gguf": ("building from GGUF files", "pip install 'kern-runtime[gguf]'"),
-    "cuda-bindings": ("building and running for a GPU", "pip install 'kern-runtime[cuda]'"),
-    "nvidia-cuda-nvrtc": ("building for a GPU", "pip install 'kern-runtime[cuda]'"),
-    "nvidia-cuda-runtime": ("building for a GPU (headers)", "pip install 'kern-runtime[cuda]'"),
-    "nvidia-cuda-cccl": ("building for a GPU (headers)", "pip install 'kern-runtime[cuda]'"),
-    "nvidia-cublas": ("built-in matrix products on a GPU", "pip install 'kern-runtime[cuda]'"),
+    "gguf": ("building from GGUF files", install_hint("gguf")),
+    "cuda-bindings": ("building and running for a GPU", install_hint("cuda")),
+    "nvidia-cuda-nvrtc": ("building for a GPU", install_hint("cuda")),
+    "nvidia-cuda-runtime": ("building for a GPU (headers)", install_hint("cuda")),
+    "nvidia-cuda-cccl": ("building for a GPU (headers)", install_hint("cuda")),
+    "nvidia-cublas": ("built-in matrix products on a GPU", install_hint("cuda")),
 }
 
 

@@ -63,13 +63,19 @@ def overview() -> str:
 
 
 def explanation(code: Code) -> str:
-    """A code's meaning as Markdown, for the terminal and for the diagnostics index."""
+    """A code's meaning as Markdown, as it stands in the diagnostics index."""
     lines = [f"### {code.id}: {code.title}", "", code.explanation, ""]
     if isinstance(code.example, Example):
         lines += [*_edits("Refused", code.example.failing), *_edits("Accepted", code.example.mended)]
     else:
         lines += [f"Refused: {code.example.failing}", "", f"Accepted: {code.example.mended}", ""]
     return "\n".join(lines)
+
+
+def told(code: Code) -> str:
+    """A code's meaning, and where the manifest is that its example edits."""
+    where = "\nThese are edits of the example manifest in docs/diagnostics.md.\n"
+    return explanation(code) + (where if isinstance(code.example, Example) else "")
 
 
 def _edits(title: str, edits: Mapping[str, str]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from kern.artifact import Resolution, open_folder
 from kern.cli import diagnostics
 from kern.cli.terminal import printable
 from kern.cli.units import binary
+from kern.manifest.counts import counted
 from kern.manifest.expressions import show
 from kern.manifest.params import layout
-from kern.manifest.types import Manifest, Step
+from kern.manifest.types import Manifest, Program, Step
 from kern.runtime.examination import examine
 from kern.runtime.occupancy import Occupancies, occupancies
 from kern.runtime.planner import MemoryPlan, plan
@@ -30,7 +32,7 @@ def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> N
                 print(diagnostics.as_json(found.report))
             else:
                 diagnostics.show(found.report)
-            raise InvalidArtifact(found.report)
+            raise InvalidArtifact(found.report, weights)
         planned = plan(found.verified, capacity=capacity)
         manifest, filled = found.verified.manifest, occupancies(found.verified, found.resolution)
         if as_json:
@@ -48,24 +50,34 @@ def _text(
     manifest: Manifest, resolution: Resolution, planned: MemoryPlan, filled: Occupancies, capacity: int
 ) -> list[str]:
     classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
-    lines = [f"{manifest.meta.model}  (manifest version {manifest.meta.version})", "", "symbols"]
-    lines += [f"  {name}  {symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items()]
-    lines += ["", "states"]
-    lines += [f"  {name}  {binary(planned.sizes.states[name])}" for name in manifest.states]
-    lines += ["", "buffers", *(f"  {count} {class_}" for class_, count in classes.items())]
-    lines += ["", "programs"]
-    for name, program in manifest.programs.items():
-        narrowed = ", ".join(f"{s} {_bound(b.min)}…{_bound(b.max)}" for s, b in program.symbols.items())
-        lines.append(f"  {name}  {len(program.dispatches)} dispatches" + (f"  ({narrowed})" if narrowed else ""))
-    lines += ["", "kernels"]
+    lines = [
+        f"{manifest.meta.model}  (manifest version {manifest.meta.version})",
+        *_section("symbols", {name: f"{symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items()}),
+        *_section("states", {name: binary(planned.sizes.states[name]) for name in manifest.states}),
+        *_section("buffers", {class_: str(count) for class_, count in classes.items()}),
+        *_section("programs", {name: _program_text(program) for name, program in manifest.programs.items()}),
+        "",
+        "kernels",
+    ]
     for name, kernel in manifest.kernels.items():
         uses = sum(d.kernel == name for p in manifest.programs.values() for d in p.dispatches)
-        lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {uses} times")
+        lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {counted(uses, 'time')}")
         lines += [f"    {_step_text(name, i, step, resolution, filled)}" for i, step in enumerate(kernel.impl.steps)]
         lines += [
             f"    scratch {n}: {s.dtype} [{', '.join(map(show, s.shape))}]" for n, s in kernel.impl.scratch.items()
         ]
     return [*lines, "", f"memory at capacity {capacity}", *_memory_text(planned, resolution)]
+
+
+def _section(title: str, entries: Mapping[str, str]) -> list[str]:
+    """A heading and its entries in two columns, or nothing where there is none."""
+    width = max(map(len, entries), default=0)
+    return ["", title, *(f"  {name:<{width}}  {text}" for name, text in entries.items())] if entries else []
+
+
+def _program_text(program: Program) -> str:
+    narrowed = ", ".join(f"{s} {_bound(b.min)}…{_bound(b.max)}" for s, b in program.symbols.items())
+    return counted(len(program.dispatches), "dispatch") + (f"  ({narrowed})" if narrowed else "")
 
 
 def _bound(bound: int | None) -> str:
@@ -80,22 +92,22 @@ def _step_text(kernel: str, index: int, step: Step, resolution: Resolution, fill
     grid = " × ".join(map(show, step.grid))
     text = f"{step.symbol}  grid {grid}  block {' × '.join(map(str, step.block))}  params {layout(step.params)}"
     if info.registers is not None:
-        text += f"  {info.registers} registers  {info.static_shared_mem} B static shared"
+        text += f"  {counted(info.registers, 'register')}  {info.static_shared_mem} B static shared"
     if (occupancy := filled.get((kernel, index))) is not None:
-        text += f"  occupancy {occupancy.share:.0%} ({occupancy.blocks} blocks a multiprocessor)"
+        text += f"  occupancy {occupancy.share:.0%} ({counted(occupancy.blocks, 'block')} a multiprocessor)"
     return f"{text}  kernels/{found.module.name} ({found.module.target})"
 
 
 def _memory_text(planned: MemoryPlan, resolution: Resolution) -> list[str]:
     absent = "  none in the folder" if planned.weights and resolution.weights is None else ""
     space = planned.workspace
-    ratio = space.size / space.lower_bound if space.lower_bound else 1.0
+    ratio = f" ({space.size / space.lower_bound:.3f} ×)" if space.lower_bound else ""
     return [
         f"  weights             {binary(planned.weights):>12}{absent}",
         f"  states              {binary(planned.states.size):>12}",
         f"  inputs and outputs  {binary(planned.io.size):>12}",
         f"  workspace           {binary(space.size):>12}  planned; {binary(space.unshared)} without sharing, "
-        f"lower bound {binary(space.lower_bound)} ({ratio:.3f} ×)",
+        f"lower bound {binary(space.lower_bound)}{ratio}",
     ]
 
 

@@ -14,6 +14,7 @@ from kern.cli import diagnostics
 from kern.cli.progress import bar
 from kern.cli.terminal import printable
 from kern.cli.units import binary
+from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.runtime.reports import InvalidArtifact
@@ -34,9 +35,8 @@ class LoadOptions:
         """These, with no more capacity than the model can use; what it cannot is said on stderr."""
         if self.capacity <= settings.positions:
             return self
-        print(
-            f"note: the capacity is {settings.positions} tokens, all that the model has positions for", file=sys.stderr
-        )
+        most = counted(settings.positions, "token")
+        print(f"note: the capacity is {most}, all that the model has positions for", file=sys.stderr)
         return replace(self, capacity=settings.positions)
 
 
@@ -59,6 +59,9 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
         diagnostics.show(error.report)
         raise
     with executable:
+        if options.tune and not executable.device.chooses_algorithms:
+            name = executable.device.name
+            print(f"note: nothing to tune: device {name} has one algorithm for each operator", file=sys.stderr)
         yield executable, time.perf_counter() - start
 
 
@@ -66,7 +69,6 @@ def report(executable: Executable, seconds: float, graphs: Sequence[tuple[str, i
     """A few lines on stderr: what was loaded, from where, how large; `graphs` are programs with their tokens."""
     manifest, plan = executable.manifest, executable.memory_plan
     classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
-    files = Counter(step.module.name for step in executable.resolution.steps.values())
     externs = sum(step.extern is not None for kernel in manifest.kernels.values() for step in kernel.impl.steps)
     symbols = ", ".join(f"{name} {symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items())
     states = ", ".join(f"{name} {binary(size)}" for name, size in plan.sizes.states.items())
@@ -76,8 +78,8 @@ def report(executable: Executable, seconds: float, graphs: Sequence[tuple[str, i
         "symbols": symbols or "none",
         "states": states or "none",
         "buffers": ", ".join(f"{count} {name}" for name, count in classes.items()),
-        "kernels": ", ".join(f"{count} steps from {name}" for name, count in files.items())
-        + (f", {externs} built in" if externs else ""),
+        "kernels": f"{len(manifest.kernels)} in {counted(len(executable.resolution.modules), 'file')}"
+        + (f", {counted(externs, 'step')} built in" if externs else ""),
         "programs": programs,
         "graphs": ", ".join(f"{program} of {tokens}" for program, tokens in graphs) or "none",
         "memory": f"weights {binary(plan.weights)}, states {binary(plan.states.size)}, inputs and outputs "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kern.manifest.errors import KernError
 from kern.text.chat import Message, chat_prompt
-from kern.text.tokenizer import Tokenizer
+from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 STDIN = "-"
 MAX_TEXT_BYTES = 64 * 2**20
@@ -37,6 +37,8 @@ class PromptSource:
                 raise UsageError("--chat puts text into the model's template, and ids are no text", "use --prompt")
             return _ids(self.ids)
         assert self.text is not None
+        if not tokenizer.has_vocabulary:
+            raise NoTokenizer("this folder has no tokenizer", "give the prompt as token ids, with --prompt-ids 1,2,3")
         text = read_text(STDIN) if self.text == STDIN else self.text
         return chat_prompt(tokenizer, [Message(role="user", content=text)]) if self.chat else tokenizer.encode(text)
 

@@ -10,9 +10,10 @@ from kern.cli.loading import LoadOptions, loaded, report
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.terminal import printable
+from kern.manifest.counts import counted
 from kern.text.generator import Generation, Generator, check_prompt
 from kern.text.scoring import check_text, score
-from kern.text.tokenizer import Tokenizer
+from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 
 def run(
@@ -40,11 +41,12 @@ def run(
             print(_as_json(generation, seconds))
             return
         report(executable, seconds, generator.graphs)
-        _stream(generation, tokenizer)
+        _stream(generation, generator)
 
 
-def _stream(generation: Generation, tokenizer: Tokenizer) -> None:
+def _stream(generation: Generation, generator: Generator) -> None:
     """Text as it comes; what a terminal would obey is made visible on one, and left alone in a file or pipe."""
+    tokenizer = generator.tokenizer
     terminal = sys.stdout.isatty()
     try:
         for token in generation:
@@ -52,17 +54,25 @@ def _stream(generation: Generation, tokenizer: Tokenizer) -> None:
             print(printable(text, keep="\n\t") if terminal else text, end="", flush=True)
     finally:
         print(flush=True)
-        print(_summary(generation), file=sys.stderr)
+        print(_summary(generation, generator.capacity), file=sys.stderr)
 
 
-def _summary(generation: Generation) -> str:
-    prompt, count = len(generation.prompt_ids), len(generation.output_ids)
-    words = f"\n{prompt} prompt tokens in {generation.prefill_s * 1e3:.0f} ms"
+def _summary(generation: Generation, capacity: int) -> str:
+    """The times, and why it ended. The prompt's last token is the input of the first decode step, not of prefill."""
+    prefilled, count = len(generation.prompt_ids) - 1, len(generation.output_ids)
+    words = []
+    if prefilled:
+        words.append(f"prefill of {counted(prefilled, 'token')} in {generation.prefill_s * 1e3:.0f} ms")
     if count and generation.decode_s:
-        words += f"; {count} tokens, {generation.decode_s / count * 1e3:.2f} ms each"
-        words += f": {count / generation.decode_s:.1f} tokens/s"
-    ends = {"stop_token": " (ended by a stop token)", "length": "", None: " (interrupted)"}
-    return words + ends[generation.stop]
+        each = f"{generation.decode_s / count * 1e3:.2f} ms each: {count / generation.decode_s:.1f} tokens/s"
+        words.append(f"{counted(count, 'token')}, {each}")
+    return "\n" + "; ".join(words) + _end(generation, capacity)
+
+
+def _end(generation: Generation, capacity: int) -> str:
+    if generation.capacity_full:
+        return f" (ended: the capacity of {counted(capacity, 'token')} is full)"
+    return {"stop_token": " (ended by a stop token)", "length": "", None: " (interrupted)"}[generation.stop]
 
 
 def _as_json(generation: Generation, load_s: float) -> str:
@@ -85,6 +95,8 @@ def _as_json(generation: Generation, load_s: float) -> str:
 def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
     """Score the text in a file, or on stdin for `-`."""
     tokenizer = Tokenizer.load(path)
+    if not tokenizer.has_vocabulary:
+        raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.text.score")
     ids = tokenizer.encode(read_text(text))
     options = options.fitting(tokenizer.settings)
     check_text(ids, tokenizer, options.capacity)
@@ -96,4 +108,4 @@ def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) ->
     if as_json:
         print(json.dumps({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
     else:
-        print(f"{found.tokens} tokens, {found.nll:.4f} nats a token, perplexity {found.perplexity:.3f}")
+        print(f"{counted(found.tokens, 'token')}, {found.nll:.4f} nats a token, perplexity {found.perplexity:.3f}")

@@ -224,6 +224,14 @@ class Device(Protocol):
     def maps_files(self) -> bool:
         """Whether `place` uses aligned regions of a file in place, and takes no memory for them."""
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether launches return before they have run, so that the device may be idle between two of them."""
+
+    @property
+    def chooses_algorithms(self) -> bool:
+        """Whether its built-in operators come in several algorithms, of which it keeps a choice."""
+
     def free_memory(self) -> int:
         """Bytes that can still be allocated."""
 
@@ -258,7 +266,7 @@ class Device(Protocol):
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
         """Run the list in order, and wait; the seconds that each launch took.
 
-        Measuring keeps launches apart that could overlap: the sum is above the list's own time.
+        Measuring keeps launches apart that could overlap: the sum need not equal the list's own time.
         """
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kern.device.base import Device, DeviceUnavailable
+from kern.manifest.errors import install_hint
 
 DEVICE_OF_MODULES: Final[Mapping[str, str]] = {"host": "host", "cubin": "cuda"}
 """The name of the device that runs a kind of module: what `auto` stands for."""
@@ -34,6 +35,6 @@ def _cuda(ordinal: int, tune: bool) -> Device:
     except ImportError as error:
         raise DeviceUnavailable(
             f"cuda:{ordinal} needs cuda-bindings, which cannot be imported: {error}",
-            "pip install 'kern-runtime[cuda]'",
+            install_hint("cuda"),
         ) from error
     return CudaDevice(ordinal, tune=tune)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from kern.manifest.counts import counted
 from kern.manifest.errors import KernError
 from kern.manifest.expressions import Add, CeilDiv, Expr, Mul, Sym
 from kern.manifest.params import DType, Param, Scalar
@@ -78,7 +79,7 @@ class ProgramBuilder:
             raise BuilderError(f"{place}: no kernel `{kernel}` was added")
         params = self._kernels[kernel].params
         if len(params) != len(arguments):
-            raise BuilderError(f"{place}: `{kernel}` takes {len(params)} arguments, not {len(arguments)}")
+            raise BuilderError(f"{place}: `{kernel}` takes {counted(len(params), 'argument')}, not {len(arguments)}")
         args = tuple(_argument(p, a, place) for p, a in zip(params, arguments, strict=True))
         dispatch = Dispatch(kernel=kernel, args=args)
         self._dispatches.append(dispatch if label is None else Dispatch(label=label, kernel=kernel, args=args))

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def install_hint(extra: str) -> str:
+    """What to run to have an optional part of kern: `cuda` or `gguf`."""
+    return f"in kern's source folder: pip install -e '.[{extra}]'"
+
+
 class KernError(Exception):
     """Something a user can act on: what is wrong, and what to do next.
 

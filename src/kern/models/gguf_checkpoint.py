@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.manifest.errors import install_hint
 from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import TransformerConfig, from_gguf, shown
 from kern.models.tokenizer import tokenizer_from_gguf
@@ -129,9 +130,7 @@ def _reader() -> Any:
     try:
         from gguf import GGUFReader
     except ImportError:
-        raise CheckpointError(
-            "reading GGUF needs the package gguf", "install it: pip install 'kern-runtime[gguf]'"
-        ) from None
+        raise CheckpointError("reading GGUF needs the package gguf", install_hint("gguf")) from None
 
     class BoundedReader(GGUFReader):
         """The library's own takes the end of a file for values of no size, and reads as many as a header claims."""

@@ -80,7 +80,7 @@ def load(
 def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:
     found = examine(folder, weights=weights)
     if found.verified is None or found.resolution is None:
-        raise InvalidArtifact(found.report)
+        raise InvalidArtifact(found.report, weights)
     return found.verified, found.resolution
 
 

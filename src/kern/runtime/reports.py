@@ -40,14 +40,16 @@ class InvalidArtifact(KernError):
 
     code: ClassVar[str] = "invalid"
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, weights: Path | None = None) -> None:
+        """`weights` is the weights file that took the place of the folder's own."""
         first, *others = report.diagnostics
         rest = f", and {len(others)} more" if others else ""
         fault = first.diagnostic
+        option = "" if weights is None else f" --weights {weights}"
         super().__init__(
             f"{report.path} does not verify: {fault.code} at line {first.line}, column {first.column}: "
             f"{fault.message}{rest}",
-            f"`kern verify {report.path}` shows everything",
+            f"`kern verify {report.path}{option}` shows everything",
         )
         self.report = report
 

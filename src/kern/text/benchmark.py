@@ -16,9 +16,11 @@ from kern.text.sequence import PagedSequence, PromptError
 PROMPT: Final = 16
 WARM_UP: Final = 16
 REPEATS: Final = 5
+ROUNDS: Final = 5
 
 GROUP: Final = 8
 """Decode steps in one graph; WARM_UP is a multiple of it."""
+MOST_GROUPS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class Benchmark:
     """What was measured. `bandwidth` is the device's read rate, bytes a second, measured around the decoding.
 
     `bytes_per_step` is what a decode step must read at the mean context of the run, as the provider counts.
-    `idle_us_per_step` is the time that the device is idle between two steps in microseconds: the mean period of the
-    steps, launched ahead, less that of the same steps in graphs that hold eight each. None where each step waits
-    for the one before, and for fewer than eight steps.
+    `idle_us_per_step` is the time that the device is idle between two steps in microseconds: the period of steps that
+    are launched ahead, less that of the same steps in graphs that hold eight each, the median of 5 differences. What
+    is not above the noise may be below 0. None on a device that is not asynchronous, where each step waits for the
+    one before, and for fewer than eight steps.
     """
 
     device: str
@@ -78,7 +81,7 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
         )
     before = device.read_bandwidth()
     waits = _decode(generator, steps)
-    idle = _idle(generator, waits)
+    idle = _idle(generator, steps)
     bandwidth = max(before, device.read_bandwidth())
     counted = generator.tokenizer.settings.decode_bytes
     context = PROMPT + WARM_UP + len(waits) / 2
@@ -110,11 +113,19 @@ def _times(waits: NDArray[np.float64]) -> DecodeTimes:
     return DecodeTimes(float(median), float(low), float(high), len(waits))
 
 
-def _idle(generator: Generator, waits: NDArray[np.float64]) -> float | None:
-    """Microseconds between two steps, from the waits of steps that were launched ahead."""
-    groups = len(waits) // GROUP
-    if not (generator.runs_ahead and groups):
+def _idle(generator: Generator, steps: int) -> float | None:
+    """Microseconds between two steps. The two periods are measured in turns, so that both meet the same load."""
+    groups = min(steps // GROUP, MOST_GROUPS)
+    if not (generator.executable.device.asynchronous and generator.runs_ahead and groups):
         return None
+    differences = [
+        float(np.mean(_decode(generator, groups * GROUP))) * 1e3 - _grouped(generator, groups) for _ in range(ROUNDS)
+    ]
+    return float(np.median(differences))
+
+
+def _grouped(generator: Generator, groups: int) -> float:
+    """The period in microseconds of steps in graphs of GROUP, over the contexts that `_decode` times."""
     executable = generator.executable
     generator.prefill(_random_ids(generator, PROMPT - 1))
     sequence = PagedSequence(executable, generator.tokenizer.settings)
@@ -128,9 +139,9 @@ def _idle(generator: Generator, waits: NDArray[np.float64]) -> float | None:
     for _ in range(groups):
         graph.launch()
     executable.synchronize()
-    together = (time.perf_counter() - start) / (groups * GROUP)
+    period = (time.perf_counter() - start) / (groups * GROUP)
     graph.close()
-    return float(np.mean(waits[: groups * GROUP]) * 1e3 - together * 1e6)
+    return period * 1e6
 
 
 def _prefill(generator: Generator, tokens: int) -> PrefillTime:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.text.contract import check_generation
 from kern.text.decoding import Decode, device_fed, host_fed
@@ -43,6 +44,11 @@ class Generation:
         self._max_tokens = max_tokens
         self._stop_ids = frozenset() if ignore_stop else frozenset(generator.tokenizer.settings.stop_ids)
         self._tokens = self._run()
+
+    @property
+    def capacity_full(self) -> bool:
+        """Whether it ended short of its limit, since the state has room for no more."""
+        return self.stop == "length" and len(self.output_ids) < self._max_tokens
 
     def __iter__(self) -> Iterator[Token]:
         return self
@@ -163,7 +169,7 @@ class Generator:
 def check_prompt(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> None:
     """Raises PromptError for a prompt that cannot be run: no tokens or too many, or an id out of range."""
     check_ids(ids, tokenizer)
-    check_room(f"the prompt has {len(ids)} tokens", len(ids), capacity, tokenizer.settings)
+    check_room(f"the prompt has {counted(len(ids), 'token')}", len(ids), capacity, tokenizer.settings)
 
 
 def _decode(executable: Executable, through_host: bool) -> Decode:

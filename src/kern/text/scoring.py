@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.text.contract import check_scoring
 from kern.text.sequence import PagedSequence, PromptError, check_ids, check_room
@@ -64,4 +65,4 @@ def check_text(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> None:
     check_ids(ids, tokenizer)
     if len(ids) == 1:
         raise PromptError("the text has one token", "a score needs at least two")
-    check_room(f"the text has {len(ids)} tokens", len(ids) - 1, capacity, tokenizer.settings)
+    check_room(f"the text has {counted(len(ids), 'token')}", len(ids) - 1, capacity, tokenizer.settings)

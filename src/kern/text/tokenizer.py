@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from kern.artifact.folder import open_folder
+from kern.artifact.errors import FileMissing
+from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.manifest.errors import KernError
 from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, ContractError, TextSettings, fault
 
@@ -40,11 +41,11 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """Read text.json and tokenizer.json of the folder at `path`.
 
-        Raises ContractError where either is wrong, or tokenizer.json is not the one that text.json names;
+        Raises ContractError where there is no text.json, either is wrong, or tokenizer.json is not the one named there;
         ArtifactError where a file cannot be read.
         """
         with open_folder(path) as folder:
-            settings = _settings(folder.read_text(TEXT_FILE), Path(path) / TEXT_FILE)
+            settings = _settings(_text_file(folder), Path(path) / TEXT_FILE)
             if settings.tokenizer_sha256 is None:
                 return cls(settings, None)
             content = folder.read_text(TOKENIZER_FILE)
@@ -67,7 +68,7 @@ class Tokenizer:
     def encode_exactly(self, text: str) -> list[int]:
         """The ids of `text` with nothing added. Raises NoTokenizer and NotText."""
         if self._tokenizer is None:
-            raise NoTokenizer("this folder has no tokenizer", "give the prompt as ids")
+            raise NoTokenizer("this folder has no tokenizer", "give token ids in place of text")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -137,6 +138,15 @@ def _read(tokenizer_json: str) -> Any:
         # The library raises Exception itself, and where a file makes its Rust code panic, no Exception at all.
         reason = str(error).partition("\n")[0]
         raise ContractError(f"{TOKENIZER_FILE} is no tokenizer: {reason}", "build the folder again") from error
+
+
+def _text_file(folder: ArtifactFolder) -> str:
+    try:
+        return folder.read_text(TEXT_FILE)
+    except FileMissing:
+        raise ContractError(
+            f"{folder.path} is no text model: it has no {TEXT_FILE}", "load and run it from Python, with kern.load"
+        ) from None
 
 
 def _settings(content: str, path: Path) -> TextSettings:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kern.manifest.arrays import ALIGNMENT
+from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Code
 from kern.manifest.params import Param
 from kern.manifest.types import BufferArg, State, StateArg
 from kern.verifier.example import edit
 from kern.verifier.found import Found
-from kern.verifier.hints import number
 from kern.verifier.scope import Scope
 
 _SCALE = "/programs/fill/dispatches/1"
@@ -89,7 +89,7 @@ def _granule_bytes(state: State) -> int | None:
 
 
 def _outside(code: Code, name: str, offset: int, size: int | None) -> Found:
-    within = f"the {number(size)} bytes of " if size is not None else ""
+    within = f"the {counted(size, 'byte')} of " if size is not None else ""
     return Found(code, ("offset",), f"offset {offset} is outside {within}`{name}`", "make the offset smaller")
 
 

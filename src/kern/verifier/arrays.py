@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kern.manifest.counts import number
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import INT_LIMIT, Expr, show, symbols
 from kern.manifest.types import Buffer, Scratch
 from kern.verifier.example import edit
 from kern.verifier.expressions import faults, interval, symbols_from_zero
-from kern.verifier.hints import number
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 

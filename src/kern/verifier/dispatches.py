@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
+from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import Sym
 from kern.manifest.params import Param
@@ -76,7 +77,7 @@ def _dispatch(scope: Scope, program: str, dispatch: Dispatch) -> Iterator[Found]
         hint = scope.names["kernel"].hint(dispatch.kernel)
         yield Found(KERNEL_UNKNOWN, ("kernel",), f"`{dispatch.kernel}` is no kernel", hint)
     elif len(interface.params) != len(dispatch.args):
-        message = f"{len(dispatch.args)} arguments, and `{dispatch.kernel}` takes {len(interface.params)}"
+        message = f"{counted(len(dispatch.args), 'argument')}, and `{dispatch.kernel}` takes {len(interface.params)}"
         yield Found(ARGUMENT_COUNT, ("args",), message, "give one for each parameter")
         interface = None
     if interface is None:

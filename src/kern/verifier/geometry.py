@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from kern.manifest.counts import number
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import Expr, show
 from kern.manifest.types import Step
 from kern.verifier.example import edit
 from kern.verifier.expressions import divisor, faults, interval, symbols_from_zero
-from kern.verifier.hints import number
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 

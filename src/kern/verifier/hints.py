@@ -33,8 +33,3 @@ class Names:
             return f"did you mean `{near[0]}`?"
         shown = ", ".join(f"`{known}`" for known in self._names[:5]) + (", …" if len(self._names) > 5 else "")
         return f"there are {shown}"
-
-
-def number(value: int) -> str:
-    """`value` for people, who do not read more than some digits: `1,024`, `about 2^300`."""
-    return f"{value:,}" if value.bit_length() <= 128 else f"about {'-' if value < 0 else ''}2^{value.bit_length()}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kern.manifest.arrays import ALIGNMENT
+from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.params import Param
 from kern.manifest.types import Arg, Kernel, Literals, ScratchArg, Step
 from kern.verifier.example import edit
 from kern.verifier.externs import launch_params
-from kern.verifier.hints import number
 from kern.verifier.scalars import literal_fits, range_of
 from kern.verifier.scope import Scope
 from kern.verifier.wiring import out_of_range, wired
@@ -153,16 +153,19 @@ def _step(scope: Scope, name: str, step: Step, path: Path) -> Iterator[Diagnosti
 
 def _forwarded(kernel: Kernel, arg: Arg, param: Param, path: Path) -> Iterator[Diagnostic]:
     if out_of_range(arg, kernel):
-        message = f"argument {arg.arg} of an interface of {len(kernel.params)}"
-        yield ARG_OUT_OF_RANGE.at(path, message, f"name one of the {len(kernel.params)}, counted from 0")
+        count = len(kernel.params)
+        message = f"interface parameter {arg.arg}, and the interface has {count}"
+        yield ARG_OUT_OF_RANGE.at(path, message, f"name one of the {count}, counted from 0")
         return
     interface = kernel.params[arg.arg]
+    if interface.kind == param.kind and (interface.writes or not param.writes):
+        return
+    here = f"interface parameter {arg.arg} is `{interface}`, and parameter {path[-1]} of this launch"
     if interface.kind != param.kind:
-        message = f"argument {arg.arg} is `{interface}`, and this launch takes `{param}`"
-        yield ARG_TYPE.at(path, message, "forward another argument, or give both the same type")
-    elif param.writes and not interface.writes:
-        message = f"argument {arg.arg} is `{interface}`, and this launch writes it as `{param}`"
-        yield WRITE_THROUGH_IN.at(path, message, "make the interface's parameter `inout`, or the launch's `in`")
+        yield ARG_TYPE.at(path, f"{here} takes `{param}`", "forward another argument, or give both the same type")
+    else:
+        help = "make the interface's parameter `inout`, or the launch's `in`"
+        yield WRITE_THROUGH_IN.at(path, f"{here} writes it as `{param}`", help)
 
 
 def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path) -> Iterator[Diagnostic]:
@@ -178,7 +181,7 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
         message = f"`{arg.scratch}` is {scratch.dtype}, and this launch takes `{param}`"
         yield SCRATCH_DTYPE.at(path, message, "pass another scratch, or give both the same dtype")
     elif arg.offset < 0 or (size is not None and arg.offset >= size):
-        within = f"the {number(size)} bytes of " if size is not None else ""
+        within = f"the {counted(size, 'byte')} of " if size is not None else ""
         message = f"offset {arg.offset} is outside {within}`{arg.scratch}`"
         yield SCRATCH_OUT_OF_BOUNDS.at(path, message, "make the offset smaller, or the scratch larger")
     elif param.alignment > ALIGNMENT or arg.offset % param.alignment:
@@ -226,7 +229,7 @@ class _Flow:
                 yield SCRATCH_READ_FIRST.at((*path, index), message, "write it first, or declare it `keep`")
             elif isinstance(arg, Arg) and arg.arg not in self.written and self._is_out(arg.arg):
                 self.written.add(arg.arg)
-                message = f"argument {arg.arg} is `out`, and no earlier step wrote it"
+                message = f"interface parameter {arg.arg} is `out`, and no earlier step wrote it"
                 yield OUT_READ_FIRST.at((*path, index), message, "write it first, or make it `inout`")
 
     def _is_out(self, index: int) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kern.manifest.counts import counted, number
 from kern.manifest.diagnostics import Code, Path
 from kern.manifest.expressions import Interval, Sym
 from kern.manifest.types import I32, Arg, BufferArg, Dispatch, ExprArg, ScratchArg, Step, StepArg
 from kern.verifier.example import edit
 from kern.verifier.expressions import interval
 from kern.verifier.found import Found
-from kern.verifier.hints import number
 from kern.verifier.scalars import literal_fits
 from kern.verifier.scope import Scope, most_bytes
 from kern.verifier.wiring import ExternCall, Interface
@@ -62,7 +62,7 @@ def _past_the_end(call: ExternCall, step: Step, extents: list[int], behind: list
     past = [index for index in range(3) if needed[index] > behind[index]]
     if past:
         # One wrong extent reaches past two operands: one fault, told at the first.
-        told = (f"{_OPERANDS[i]} takes {number(needed[i])} bytes of {number(behind[i])}" for i in past)
+        told = (f"{_OPERANDS[i]} takes {counted(needed[i], 'byte')} of {number(behind[i])}" for i in past)
         message = f"{' and '.join(told)}, at m {m}, n {n}, k {k}"
         place = _place(step.args[past[0]])
         yield Found(PAST_THE_END, place, message, "mend the extents, the offset or the array")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.types import Arg, ScratchArg, Step
 from kern.verifier import externs, geometry
@@ -110,7 +111,7 @@ def argument_faults(step: Step, path: Path) -> Iterator[Diagnostic]:
     """Arguments against the launch's own parameters: number and kind."""
     params = externs.launch_params(step)
     if len(step.args) != len(params):
-        message = f"{len(step.args)} arguments for {len(params)} parameters"
+        message = f"{counted(len(step.args), 'argument')} for {counted(len(params), 'parameter')}"
         yield ARGUMENT_COUNT.at((*path, "args"), message, "pass one for each parameter")
         return
     for index, (arg, param) in enumerate(zip(step.args, params, strict=True)):

@@ -122,7 +122,7 @@ def _params(kernel: Kernel, path: Path) -> Iterator[Diagnostic]:
     for index, param in enumerate(kernel.params):
         # One that is to be written and is not has been told by rule 6.
         if index not in forwarded and not param.writes:
-            message = f"no step takes argument {index}, `{param}`"
+            message = f"no step takes interface parameter {index}, `{param}`"
             yield PARAM_UNUSED.at((*path, "params", index), message, "forward it, or take it out")
 
 

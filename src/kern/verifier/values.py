@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kern.manifest.counts import number
 from kern.manifest.diagnostics import Code
 from kern.manifest.expressions import Expr, show
 from kern.manifest.params import SCALAR_RANGE, Scalar
@@ -9,7 +10,6 @@ from kern.manifest.types import Literals
 from kern.verifier.example import edit
 from kern.verifier.expressions import interval
 from kern.verifier.found import Found
-from kern.verifier.hints import number
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scalars import literal_fits, range_of
 

@@ -66,4 +66,4 @@ def test_without_the_bindings(monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(DeviceUnavailable, match="needs cuda-bindings") as caught:
         open_device(name)
-    assert "kern-runtime[cuda]" in caught.value.help
+    assert "-e '.[cuda]'" in caught.value.help

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from cuda.bindings import nvrtc
 
 from kern.device.base import DeviceError, DeviceUnavailable
+from kern.manifest.errors import install_hint
 
 
 class CompileError(DeviceError):
@@ -24,7 +25,7 @@ def compile_cubin(source: str, name: str, target: str, options: Sequence[str] = 
     try:
         program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     except RuntimeError as error:  # the bindings' own, where the library is not found
-        raise DeviceUnavailable("NVRTC is not installed", "pip install 'kern-runtime[cuda]'") from error
+        raise DeviceUnavailable("NVRTC is not installed", install_hint("cuda")) from error
     try:
         flags = [option.encode() for option in (f"--gpu-architecture={target}", *options)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)

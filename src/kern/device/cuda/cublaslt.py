@@ -16,6 +16,7 @@ from cuda import pathfinder
 
 from kern.device.base import DeviceUnavailable
 from kern.device.cuda.context import CudaError
+from kern.manifest.errors import install_hint
 
 BF16: Final = 14  # cudaDataType_t: CUDA_R_16BF
 F32: Final = 0  # cudaDataType_t: CUDA_R_32F
@@ -83,7 +84,7 @@ def _library() -> ctypes.CDLL:
     try:
         path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
     except RuntimeError as error:  # the finder's own, where there is none
-        raise DeviceUnavailable("cublasLt is not installed", "pip install 'kern-runtime[cuda]'") from error
+        raise DeviceUnavailable("cublasLt is not installed", install_hint("cuda")) from error
     library = ctypes.CDLL(path)
     for name, types in _ARGUMENTS.items():
         getattr(library, name).argtypes = types

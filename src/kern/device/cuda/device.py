@@ -29,6 +29,8 @@ class CudaDevice:
     """
 
     maps_files = False
+    asynchronous = True
+    chooses_algorithms = True
 
     def __init__(self, ordinal: int = 0, *, tune: bool = False) -> None:
         self.name = f"cuda:{ordinal}"
@@ -110,7 +112,7 @@ class CudaDevice:
         """Run the list with an event between any two launches; seconds of each, to about 0.5 µs.
 
         The events keep launches from overlapping, by programmatic dependence too, and each launch's time
-        includes the gap before it where the host is slower than the GPU: a list's sum is above its run time.
+        includes the gap before it where the host is slower than the GPU: a list's sum need not equal its run time.
         """
         return launch.profile(self._context, _own(prepared), own_stream(stream, self._context))
 

@@ -14,6 +14,7 @@ from kern.device.host.launch import Call, HostPrepared, prepare, run, run_named
 from kern.device.host.module import HostModule
 from kern.device.host.target import host_target, processor
 from kern.device.host.threads import thread_count
+from kern.manifest.counts import counted
 from kern.manifest.types import Dim3
 
 
@@ -66,6 +67,8 @@ class HostDevice:
 
     name = "host"
     maps_files = True
+    asynchronous = False
+    chooses_algorithms = False
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = thread_count(threads)
@@ -74,8 +77,7 @@ class HostDevice:
     @property
     def description(self) -> str:
         """The processor's own name, its target and the threads used."""
-        plural = "" if self.threads == 1 else "s"
-        return f"{processor()}, {self.target}, {self.threads} thread{plural}"
+        return f"{processor()}, {self.target}, {counted(self.threads, 'thread')}"
 
     def free_memory(self) -> int:
         """Bytes that can still be allocated, memory promised and not yet touched taken off."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from kern.device.base import DeviceUnavailable
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, install_hint
 from kern.models.kernels.cuda_plan import CudaPlan
 
 SOURCES: Final = Path(__file__).parent / "cuda"
-_INSTALL: Final = "pip install 'kern-runtime[cuda]'"
+_INSTALL: Final = install_hint("cuda")
 
 
 class CudaCompilerMissing(KernError):

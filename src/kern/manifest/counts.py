@@ -1,0 +1,14 @@
+"""Numbers and counts for people: `1,024`, `1 step`, `2 steps`."""
+
+from __future__ import annotations
+
+
+def number(value: int) -> str:
+    """`value` for people, who do not read more than some digits: `1,024`, `about 2^300`."""
+    return f"{value:,}" if value.bit_length() <= 128 else f"about {'-' if value < 0 else ''}2^{value.bit_length()}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`count` and the noun, which takes an s, or es after a hiss, unless there is one."""
+    ending = "" if count == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{number(count)} {noun}{ending}"
