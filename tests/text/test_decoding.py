@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kern.runtime.arrays import PendingArray
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
-from kern.text.decoding import AHEAD
+from kern.text.decoding import AHEAD, STRIDE
 from support.tiny import prompt
 
 PROMPT = prompt(20)
@@ -34,10 +35,11 @@ class Late:
 
 
 class Slow:
-    """An executable whose asynchronous reads come late."""
+    """An executable whose asynchronous reads come late, on a device that is asynchronous or says that it is not."""
 
-    def __init__(self, executable: Any) -> None:
+    def __init__(self, executable: Any, *, asynchronous: bool = False) -> None:
         self._executable = executable
+        self.device = SimpleNamespace(asynchronous=asynchronous)
         self.under_way = 0
         self.most_under_way = 0
         self.reads = 0
@@ -50,21 +52,25 @@ class Slow:
         return Late(self._executable.read_async(name), self)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("count", [1, 2, AHEAD, AHEAD + 1, 80])
-def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(tiny: Path, count: int) -> None:
+def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
+    tiny: Path, count: int, asynchronous: bool
+) -> None:
+    readings = -(-count // STRIDE) if asynchronous else count
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=len(PROMPT) + count - 1) as executable:
         usual = Generator(executable, tokenizer, host_fed=True).generate(PROMPT, max_tokens=1000)
         list(usual)
-        slow = Slow(executable)
+        slow = Slow(executable, asynchronous=asynchronous)
         late = Generator(slow, tokenizer).generate(PROMPT, max_tokens=1000)  # type: ignore[arg-type]
         list(late)
 
         assert late.output_ids == usual.output_ids
         assert len(late.output_ids) == count
-        assert slow.most_under_way == min(AHEAD, count)
+        assert slow.most_under_way == min(AHEAD, readings)
         assert slow.under_way == 0
-        assert slow.reads == count
+        assert slow.reads == readings
         assert executable.read("step_position").tolist() == [len(PROMPT) - 1 + count]
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.text.decoding import stride
 from kern.text.generator import Generator
 from kern.text.sequence import PagedSequence, PromptError
 
@@ -102,10 +103,12 @@ def _random_ids(generator: Generator, count: int) -> list[int]:
 
 
 def _decode(generator: Generator, steps: int) -> NDArray[np.float64]:
-    """The milliseconds that each step is waited for."""
+    """The milliseconds that each step is waited for; steps that are read together share theirs equally."""
+    apart = min(stride(generator.executable), steps)
     generation = generator.generate(_random_ids(generator, PROMPT), max_tokens=WARM_UP + steps, ignore_stop=True)
     arrivals = [time.perf_counter() for _ in generation]
-    return np.diff(arrivals[WARM_UP - 1 :]) * 1e3
+    readings = np.diff(arrivals[WARM_UP - 1 :: apart]) / apart * 1e3
+    return np.repeat(readings, apart)
 
 
 def _times(waits: NDArray[np.float64]) -> DecodeTimes:

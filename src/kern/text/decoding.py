@@ -9,13 +9,22 @@ from typing import Final
 import numpy as np
 
 from kern.runtime.arrays import PendingArray
+from kern.runtime.executable import Executable
 from kern.text.sequence import PagedSequence
 
 AHEAD: Final = 4
-"""Steps that may be under way beyond the last token read. Each is wasted where that token ends the text."""
+"""Readings that may be under way beyond the last one taken. The steps before them are wasted where the text ends."""
+
+STRIDE: Final = 2
+"""Steps between two readings where the device runs ahead: a reading keeps it from its next step for microseconds."""
 
 Decode = Callable[[PagedSequence, int, int, int], Iterator[int]]
 """Sequence, token, its position, number of steps → the ids that follow."""
+
+
+def stride(executable: Executable) -> int:
+    """Steps between two readings of what an executable has decoded."""
+    return STRIDE if executable.device.asynchronous else 1
 
 
 def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
@@ -24,18 +33,22 @@ def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -
     Steps are launched ahead of what has been read while the device is busy, never past `steps`. Each goes one
     position further, and leaves the token at position p at p modulo the size of the ring.
     """
-    executable = sequence.executable
+    executable, apart = sequence.executable, stride(sequence.executable)
     sequence.place([token], position)
     sequence.run("begin", 1)
-    rings: deque[PendingArray] = deque()
-    launched = 0
-    for step in range(1, steps + 1):
-        while launched < steps and len(rings) < AHEAD and not (rings and rings[0].done()):
-            sequence.run("decode", 1)
-            rings.append(executable.read_async("token_ring"))
-            launched += 1
-        ring = rings.popleft().wait()
-        yield int(ring[0, (position + step) % ring.shape[1]])
+    readings: deque[tuple[PendingArray, int]] = deque()
+    launched = given = 0
+    while given < steps:
+        while launched < steps and len(readings) < AHEAD and not (readings and readings[0][0].done()):
+            for _ in range(min(apart, steps - launched)):
+                sequence.run("decode", 1)
+                launched += 1
+            readings.append((executable.read_async("token_ring"), launched))
+        reading, reached = readings.popleft()
+        ring = reading.wait()
+        while given < reached:
+            given += 1
+            yield int(ring[0, (position + given) % ring.shape[1]])
 
 
 def host_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
