@@ -150,16 +150,20 @@ def measure(engines: Sequence[Engine], prompt: int, tokens: int, rounds: int) ->
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Everything, with kern's ratio to the faster vLLM backend."""
     options.logs.mkdir(parents=True, exist_ok=True)
-    # One after another: vLLM takes what others allocate meanwhile for its own when it sizes its cache.
-    started, engines = [], []
-    for name, arguments in (
-        *((f"vllm {backend}", [backend, options.config]) for backend in BACKENDS),
-        ("kern", ["kern", options.artifact]),
-    ):
-        started.append(Engine(name, arguments, options.logs / f"{name.replace(' ', '-')}.log"))
-        if started[-1].wait():
-            engines.append(started[-1])
+    about = {"machine": platform.platform(), "gpu": nvidia_smi(), "commit": commit()}
+    started: list[Engine] = []
+    engines: list[Engine] = []
     try:
+        # One after another: vLLM takes what others allocate meanwhile for its own when it sizes its cache.
+        for name, arguments in (
+            ("kern", ["kern", options.artifact]),
+            *((f"vllm {backend}", [backend, options.config]) for backend in BACKENDS),
+        ):
+            started.append(Engine(name, arguments, options.logs / f"{name.replace(' ', '-')}.log"))
+            if started[-1].wait():
+                engines.append(started[-1])
+            elif name == "kern":
+                raise SystemExit(f"kern did not come up: see {options.logs}")
         results = {n: measure(engines, n, options.tokens, options.rounds) for n in options.prompts}
     finally:
         for engine in started:
@@ -170,9 +174,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
             others = [found[engine.name][what] for engine in engines if engine.name != "kern"]
             ratios[f"prompt {prompt}: {what}"] = min(others) / found["kern"][what] if others else None
     return {
-        "machine": platform.platform(),
-        "gpu": nvidia_smi(),
-        "commit": commit(),
+        **about,
         "absent": [engine.name for engine in started if engine not in engines],
         "tokens": options.tokens,
         "rounds": options.rounds,
@@ -192,7 +194,11 @@ def commit() -> str:
     if "KERN_COMMIT" in os.environ:  # where the measured tree is no checkout
         return os.environ["KERN_COMMIT"]
     return subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.strip()
 
 

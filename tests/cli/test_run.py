@@ -394,6 +394,7 @@ def test_build_asks_before_replacing(kern: Kern, tmp_path: Path, compiled_once: 
         (["llama", "--checkpoint", "/nonexistent", "--seed", "3"], "seed 3 is for random weights"),
         (["smollm2", "--checkpoint", "/nonexistent"], "no checkpoint"),
         (["llama", "--random", "--config", "tiny", "--target", "sm_1"], "sm_1"),
+        (["llama", "--random", "--config", "tiny", "--target", "sm_999"], "sm_999"),
     ],
 )
 def test_a_build_that_cannot_be_is_one_line(kern: Kern, tmp_path: Path, arguments: list[str], word: str) -> None:
@@ -431,6 +432,15 @@ def test_a_text_without_end_or_input_without_source_is_one_line(
     refused(kern("score", smollm2, "--text", "/nonexistent"), "/nonexistent")
     monkeypatch.setattr(sys, "stdin", None)
     refused(kern("run", smollm2, "--prompt", "-"), "stdin")
+
+
+def test_a_trace_that_was_there_outlives_a_run_that_fails(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text("precious")
+    refused(kern("bench", tiny, "--device", "cuda:99", "--profile", tmp_path / "trace.json"))
+    assert (tmp_path / "trace.json").read_text() == "precious"
+    refused(kern("bench", tiny, "--profile", "/dev/null"), "/dev/null")
+    refused(kern("bench", tiny, "--profile", tmp_path), str(tmp_path))
+    refused(kern("bench", tiny, "--profile", tmp_path / "absent" / "trace.json"), "absent")
 
 
 def process(*arguments: object) -> list[str]:

@@ -106,3 +106,9 @@ def test_no_headers(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(CudaCompilerMissing) as missing:
         compile_cuda_modules(CudaPlan("sm_90a", TINY))
     assert "-e '.[cuda]'" in missing.value.help
+
+
+def test_a_width_that_leaves_no_room_for_weights_is_refused() -> None:
+    with pytest.raises(UnsupportedSizes, match=r"36864 elements .* sm_120"):
+        CudaPlan("sm_120", Sizes(4096, 36864, 32, 8, 128))
+    assert CudaPlan("sm_90a", Sizes(4096, 36864, 32, 8, 128)).rows >= 1

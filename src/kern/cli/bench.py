@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kern.cli.loading import LoadOptions, loaded, report
 from kern.cli.terminal import printable
-from kern.cli.trace import write_trace
+from kern.cli.trace import check_place, write_trace
 from kern.cli.units import rate
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
@@ -27,7 +27,7 @@ def bench(
 ) -> None:
     """Load, measure, print; with `trace`, profile a decode step too, and write its trace there."""
     if trace is not None:
-        write_trace(trace, {"traceEvents": []})  # so that a wrong path is told before the measuring
+        check_place(trace)  # so that a wrong path is told before the measuring
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)

@@ -61,6 +61,6 @@ def build_folder(
     size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
     seconds = time.perf_counter() - start
     print(
-        f"{printable(str(output))}: {programs}, {kernels}, {size}, {seconds:.1f} s",
+        f"{printable(str(output))}: for {built.target}, {programs}, {kernels}, {size}, {seconds:.1f} s",
         file=sys.stderr,
     )

@@ -19,6 +19,16 @@ class UnwritableTrace(KernError):
     exit_code: ClassVar[int] = 2
 
 
+def check_place(path: Path) -> None:
+    """Raises UnwritableTrace where no trace could be written to `path`; what is there stays as it is."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UnwritableTrace(f"the trace cannot be written to {path}: it is no file", "name a file")
+        tempfile.TemporaryDirectory(prefix=".trace-", dir=path.parent).cleanup()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
 def write_trace(path: Path, trace: Mapping[str, object]) -> None:
     """Write a trace as JSON, in one step. Raises UnwritableTrace."""
     try:
@@ -26,6 +36,10 @@ def write_trace(path: Path, trace: Mapping[str, object]) -> None:
             (Path(work) / "trace").write_text(json.dumps(trace), encoding="utf-8")
             os.replace(Path(work) / "trace", path)
     except OSError as error:
-        raise UnwritableTrace(
-            f"the trace cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UnwritableTrace:
+    return UnwritableTrace(
+        f"the trace cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
+    )

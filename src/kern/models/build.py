@@ -40,9 +40,10 @@ class BuildError(KernError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What was written: the folder, the manifest in it, and the bytes of its weights (0 for none)."""
+    """What was written: the folder, the target, the manifest, and the bytes of its weights (0 for none)."""
 
     path: Path
+    target: str
     manifest: Manifest
     weight_bytes: int
 
@@ -85,7 +86,7 @@ def build(
         _write_modules(folder / _KERNELS, manifest, kernels.modules)
         write_text_files(folder, settings, source.text.tokenizer_json)
         size = _write_weights(folder / WEIGHTS_FILE, source, tell) if weights else 0
-    return Built(output, manifest, size)
+    return Built(output, kernels.target, manifest, size)
 
 
 def _label(name: str, config: str | None) -> str:

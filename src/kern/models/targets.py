@@ -14,7 +14,7 @@ from kern.manifest.errors import KernError
 from kern.manifest.types import Kernel
 from kern.models.buffers import Limits
 from kern.models.config import TransformerConfig
-from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.models.kernels.compile_cuda import check_architecture, compile_cuda_modules
 from kern.models.kernels.compile_host import compile_host_modules
 from kern.models.kernels.cuda_library import cuda_kernels
 from kern.models.kernels.cuda_plan import CudaPlan, Sizes
@@ -32,6 +32,7 @@ class UnknownTarget(KernError):
 class KernelSet:
     """The entries' implementations, and the files that they are pinned to."""
 
+    target: str
     entries: Mapping[str, Kernel]
     modules: Mapping[str, bytes]
 
@@ -41,7 +42,7 @@ def check_target(target: str) -> None:
     if target not in ("auto", "host") and not target.startswith("sm_"):
         raise UnknownTarget(f"no kernels can be built for the target {target!r}", "targets: host, sm_XX, auto")
     if target.startswith("sm_"):
-        CudaPlan(target, Sizes(32, 32, 1, 1, 64))
+        check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
 
 
 def kernel_set(target: str, config: TransformerConfig, limits: Limits) -> KernelSet:
@@ -54,11 +55,13 @@ def kernel_set(target: str, config: TransformerConfig, limits: Limits) -> Kernel
         target = _of_this_machine()
     if target == "host":
         modules = compile_host_modules(host_target())
-        return KernelSet(host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules)
+        return KernelSet(
+            target, host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules
+        )
     sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
     plan = CudaPlan(target, sizes)
     modules = compile_cuda_modules(plan)
-    return KernelSet(cuda_kernels(plan, _hashes(modules), qk_norm=config.qk_norm), modules)
+    return KernelSet(target, cuda_kernels(plan, _hashes(modules), qk_norm=config.qk_norm), modules)
 
 
 def _of_this_machine() -> str:

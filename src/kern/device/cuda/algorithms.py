@@ -86,7 +86,10 @@ def alignment(address: int) -> int:
 
 def _default_path() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kern" / "cublaslt.json"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "kern" / "cublaslt.json"
+    except RuntimeError as error:
+        raise DeviceError("no folder to keep the operators' algorithms in: no home", "set XDG_CACHE_HOME") from error
 
 
 def _read(path: Path) -> dict[str, str]:

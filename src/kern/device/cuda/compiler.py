@@ -38,6 +38,15 @@ def compile_cubin(source: str, name: str, target: str, options: Sequence[str] = 
         nvrtc.nvrtcDestroyProgram(program)
 
 
+def architectures() -> tuple[int, ...]:
+    """The architectures that NVRTC compiles for: 80 for sm_80. Raises DeviceUnavailable where it is not installed."""
+    try:
+        count = _checked(nvrtc.nvrtcGetNumSupportedArchs())
+    except RuntimeError as error:
+        raise DeviceUnavailable("NVRTC is not installed", install_hint("cuda")) from error
+    return tuple(_checked(nvrtc.nvrtcGetSupportedArchs()))[:count]
+
+
 def _log(program: Any) -> str:
     log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
     _checked(nvrtc.nvrtcGetProgramLog(program, log))

@@ -55,6 +55,8 @@ class Context:
     def __enter__(self) -> None:
         if self.fault is not None:
             raise LaunchError(self.fault.message, self.fault.help)
+        if not self._retained:
+            raise DeviceError(f"cuda:{self.ordinal} is closed", "open it again")
         (status,) = driver.cuCtxPushCurrent(self._handle)
         if status:
             raise self.failure(status, "cuCtxPushCurrent")

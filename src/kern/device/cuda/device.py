@@ -114,7 +114,9 @@ class CudaDevice:
         The events keep launches from overlapping, by programmatic dependence too, and each launch's time
         includes the gap before it where the host is slower than the GPU: a list's sum need not equal its run time.
         """
-        return launch.profile(self._context, _own(prepared), own_stream(stream, self._context))
+        listed, own = _own(prepared), own_stream(stream, self._context)
+        self._context.launched(own.number, listed.title)
+        return launch.profile(self._context, listed, own)
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy:
         """Blocks resident on one multiprocessor, and the share of its threads that they are; none where none fits."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from kern.device.base import DeviceUnavailable
 from kern.manifest.errors import KernError, install_hint
-from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
 
 SOURCES: Final = Path(__file__).parent / "cuda"
 _INSTALL: Final = install_hint("cuda")
@@ -40,6 +40,20 @@ def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
         }
     except DeviceUnavailable as error:
         raise CudaCompilerMissing(error.message, error.help) from error
+
+
+def check_architecture(plan: CudaPlan) -> None:
+    """Raises UnknownCudaTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
+    _compiler()
+    from kern.device.cuda.compiler import architectures
+
+    try:
+        known = architectures()
+    except DeviceUnavailable as error:
+        raise CudaCompilerMissing(error.message, error.help) from error
+    if plan.architecture not in known:
+        names = ", ".join(f"sm_{number}" for number in known if number >= 80)
+        raise UnknownCudaTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")
 
 
 def _compiler() -> Callable[..., bytes]:

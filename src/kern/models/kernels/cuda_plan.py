@@ -59,7 +59,9 @@ class Sizes:
     def __post_init__(self) -> None:
         """Raises UnsupportedSizes."""
         if self.head_dim not in HEAD_DIMS:
-            raise UnsupportedSizes(f"head_dim is {self.head_dim}", f"the CUDA kernels take {HEAD_DIMS}")
+            raise UnsupportedSizes(
+                f"head_dim is {self.head_dim}", f"the CUDA kernels take {' and '.join(map(str, HEAD_DIMS))}"
+            )
         if self.q_heads > MAX_GROUP * self.kv_heads:
             raise UnsupportedSizes(
                 f"{self.q_heads} query heads share {self.kv_heads} key heads",
@@ -101,10 +103,16 @@ class CudaPlan:
     tuning: Tuning = field(default_factory=Tuning)
 
     def __post_init__(self) -> None:
-        """Raises UnknownCudaTarget."""
+        """Raises UnknownCudaTarget and UnsupportedSizes."""
         match = _TARGET.fullmatch(self.target)
         if match is None or int(match["number"]) < 80:
             raise UnknownCudaTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
+        if not self._fitting:
+            widest = max(self.sizes.ffn, self.sizes.hidden, self.sizes.q_size)
+            raise UnsupportedSizes(
+                f"a row of {widest} elements has no room in a block's shared memory on {self.target}",
+                "build for an architecture with more of it, such as sm_80 or sm_90a",
+            )
 
     @property
     def architecture(self) -> int:
@@ -134,12 +142,15 @@ class CudaPlan:
     @property
     def rows(self) -> int:
         """Rows that share one reading of the weights: 8, or fewer where shared memory is short."""
+        enough = [rows for rows in self._fitting if rows >= self.sizes.sequences]
+        return min(enough) if enough else max(self._fitting)
+
+    @property
+    def _fitting(self) -> list[int]:
         s = self.sizes
         widths = ((s.hidden, 2), (s.ffn, 1), (s.q_size, 1))
         most = self._shared_bytes - _LEAST_RING
-        fitting = [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= most for k, parts in widths)]
-        enough = [rows for rows in fitting if rows >= s.sequences]
-        return min(enough) if enough else max(fitting)
+        return [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= most for k, parts in widths)]
 
     def matvec_shared_mem(self, k: int, *, pairs: bool = False) -> int:
         """Bytes of dynamic shared memory of a matrix-vector kernel whose inner dimension is `k`.
