@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _RETRY_S = 0.02
 _IMPORT_FRAMES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
@@ -13,13 +15,15 @@ _IMPORT_FRAMES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the body, an interrupt during an import is raised once the import is done."""
+    """Within the body, an interrupt that comes during an import, or is lost in a callback, is raised soon after."""
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGALRM)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, _terminate)
+    hook, sys.unraisablehook = sys.unraisablehook, _unraisable
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -35,3 +39,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             return
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _unraisable(lost: Any) -> None:
+    """What a callback of a library may not raise is told here: pydantic's, for one, drop an interrupt."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _RETRY_S)
+    else:
+        sys.__unraisablehook__(lost)
