@@ -9,18 +9,31 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from kern.manifest.errors import KernError
+
 _RETRY_S = 0.02
 _IMPORT_FRAMES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+_raised: list[int] = []
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the body, an interrupt that comes during an import, or is lost in a callback, is raised soon after."""
+    """Within the body, an interrupt that comes during an import, or is lost in a callback, is raised soon after.
+
+    An error that a library makes of an interrupt leaves the body as KeyboardInterrupt.
+    """
+    _raised.clear()
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGALRM)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, _terminate)
     hook, sys.unraisablehook = sys.unraisablehook, _unraisable
     try:
         yield
+    except KernError:
+        raise
+    except Exception as error:
+        if _raised:
+            raise KeyboardInterrupt from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = hook
@@ -38,6 +51,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             signal.setitimer(signal.ITIMER_REAL, _RETRY_S)
             return
         frame = frame.f_back
+    _raised.append(number)
     raise KeyboardInterrupt
 
 
