@@ -1,16 +1,21 @@
-"""Model folders that several test packages share, built once a session."""
+"""What several test packages share, made once a session: model folders, and the GPU or the reason to skip."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from kern.device.base import DeviceUnavailable
 from kern.models import build as building
 from kern.models import targets
 from kern.models.fetch import SMOLLM2, FetchError, fetch
+
+if TYPE_CHECKING:
+    from kern.device.cuda.device import CudaDevice
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +49,17 @@ def smollm2(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory, compil
     folder = tmp_path_factory.mktemp("smollm2") / "smollm2"
     building.build("smollm2", folder, checkpoint=smollm2_gguf, target="host")
     return folder
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Iterator[CudaDevice]:
+    """The first GPU, kept open for the session: so that its context outlives every other user's."""
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    from kern.device.cuda.device import CudaDevice
+
+    try:
+        device = CudaDevice(0)
+    except DeviceUnavailable as error:
+        pytest.skip(f"no GPU: {error.message}")
+    yield device
+    device.close()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kern.device.base import DeviceUnavailable
 from kern.models import build as building
 from kern.models.buffers import Limits
 from kern.models.config import PRESETS, Family, TransformerConfig
@@ -54,20 +53,6 @@ class Model:
 
 
 Kern = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="session")
-def gpu() -> Iterator[CudaDevice]:
-    """The first GPU, kept open for the session: so that its context outlives every other user's."""
-    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
-    from kern.device.cuda.device import CudaDevice
-
-    try:
-        device = CudaDevice(0)
-    except DeviceUnavailable as error:
-        pytest.skip(f"no GPU: {error.message}")
-    yield device
-    device.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from kern.device.base import Device, DeviceUnavailable
 from kern.device.open import open_device
 from kern.models.kernels.compile_cuda import compile_cuda_modules
 from kern.models.kernels.cuda_plan import CudaPlan, Sizes
-from kern.models.kernels.interfaces import PAGE
+from kern.text.contract import PAGE
 from kernels.cuda_harness import CudaLibrary
 from kernels.harness import BF16, bf16, close, poison
 from kernels.test_attention import LAYER, Cache, expected, filled

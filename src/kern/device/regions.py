@@ -5,12 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from kern.device.base import ALIGNMENT, DeviceError, FileRegion
-
-
-def padded(size: int) -> int:
-    """`size` rounded up to a multiple of ALIGNMENT."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+from kern.device.base import DeviceError, FileRegion
 
 
 def check_extent(file: int, regions: Sequence[FileRegion]) -> None:

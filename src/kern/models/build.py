@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
+from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
@@ -18,14 +19,13 @@ from kern.models.fetch import SMOLLM2, fetch
 from kern.models.gguf_checkpoint import GgufCheckpoint
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.random_checkpoint import RandomCheckpoint
-from kern.models.replacing import MANIFEST, check_output, replacing
+from kern.models.replacing import check_output, replacing
 from kern.models.targets import check_target, kernel_set
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import WEIGHTS_FILE, write_weights
+from kern.models.weights import write_weights
 
 KNOWN_MODELS: Final = ("smollm2",)
-_KERNELS: Final = "kernels"
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done (`fetch`, `weights`), the bytes done and their total."""
@@ -83,9 +83,9 @@ def build(
     manifest = build_manifest(sizes, kernels.entries, model=_label(name, config), limits=limits)
     with replacing(output, force) as folder:
         (folder / MANIFEST).write_text(write(manifest), encoding="utf-8")
-        _write_modules(folder / _KERNELS, manifest, kernels.modules)
+        _write_modules(folder / KERNELS, manifest, kernels.modules)
         write_text_files(folder, settings, source.text.tokenizer_json)
-        size = _write_weights(folder / WEIGHTS_FILE, source, tell) if weights else 0
+        size = _write_weights(folder / WEIGHTS, source, tell) if weights else 0
     return Built(output, kernels.target, manifest, size)
 
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
+from kern.artifact.folder import MANIFEST
 from kern.manifest.errors import KernError
 
-MANIFEST: Final = "manifest.json"
 """What makes a folder an artifact, and so one that may be replaced."""
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2

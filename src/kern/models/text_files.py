@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from kern.models.buffers import BF16_BYTES
 from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import TransformerConfig
 from kern.models.weights import EMBEDDING, ROPE_TABLE, weights_of
 from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
 
-_BF16 = 2
 _F32 = 4
 
 
@@ -27,8 +27,8 @@ def decode_bytes(config: TransformerConfig) -> DecodeBytes:
     if config.tied_embeddings:
         matrices += weights[EMBEDDING].size
     else:
-        looked_up += config.hidden * _BF16
-    return DecodeBytes(fixed=matrices + looked_up, per_context_token=config.layers * 2 * config.kv_size * _BF16)
+        looked_up += config.hidden * BF16_BYTES
+    return DecodeBytes(fixed=matrices + looked_up, per_context_token=config.layers * 2 * config.kv_size * BF16_BYTES)
 
 
 def text_settings(config: TransformerConfig, text: TextSource) -> TextSettings:

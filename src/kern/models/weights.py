@@ -13,15 +13,14 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.manifest.arrays import ALIGNMENT
 from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import TransformerConfig
 from kern.models.parameters import parameter_shapes
 from kern.text.contract import PAGE
 
-WEIGHTS_FILE: Final = "weights.safetensors"
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
-_ALIGNMENT: Final = 256
 _BLOCK: Final = 1 << 22
 """Elements converted at once."""
 
@@ -98,7 +97,7 @@ def write_weights(path: Path, checkpoint: Checkpoint, progress: Callable[[int, i
             for block in _blocks(weight, checkpoint):
                 done += _put(file, block)
                 progress(done, total)
-            file.write(bytes(-weight.size % _ALIGNMENT))
+            file.write(bytes(-weight.size % ALIGNMENT))
         file.flush()
         os.fsync(file.fileno())
 
@@ -115,11 +114,11 @@ def _header(weights: dict[str, Weight]) -> bytes:
 
     for weight in weights.values():
         entry(weight.name, weight.dtype.upper(), weight.shape, weight.size)
-        gap = -weight.size % _ALIGNMENT
+        gap = -weight.size % ALIGNMENT
         if gap:
             entry(f"padding.{len(entries)}", "U8", (gap,), gap)
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text
 
 

@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 Compile = Callable[[str], bytes]
 
 
-@pytest.fixture(scope="session")
-def gpu() -> Iterator[CudaDevice]:
-    """The first GPU, kept open for the session: so that its context outlives every other user's."""
-    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
-    from kern.device.cuda.device import CudaDevice
-
-    try:
-        device = CudaDevice(0)
-    except DeviceUnavailable as error:
-        pytest.skip(f"no GPU: {error.message}")
-    yield device
-    device.close()
-
-
 @pytest.fixture
 def device(gpu: CudaDevice) -> Iterator[CudaDevice]:
     """A device object of the test's own."""

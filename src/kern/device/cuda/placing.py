@@ -14,7 +14,8 @@ from kern.device.cuda.context import Context
 from kern.device.cuda.memory import CudaMemory
 from kern.device.cuda.staging import Pinned
 from kern.device.cuda.stream import CudaStream
-from kern.device.regions import check_extent, padded, read_whole
+from kern.device.regions import check_extent, read_whole
+from kern.manifest.arrays import round_up
 
 _PIECE: Final = 4 << 20
 """Bytes of one copy, and between two reports of progress."""
@@ -51,7 +52,7 @@ def place(context: Context, file: int, regions: Sequence[FileRegion], progress: 
     """
     check_extent(file, regions)
     with ExitStack() as undo:
-        arena = CudaMemory(context, sum(padded(region.size) for region in regions))
+        arena = CudaMemory(context, sum(round_up(region.size) for region in regions))
         undo.callback(arena.free)
         addresses = tuple(_addresses(arena.address, regions))
         _fill(context, file, _pieces(regions, addresses), progress)
@@ -63,7 +64,7 @@ def _addresses(base: int, regions: Sequence[FileRegion]) -> Iterator[int]:
     assert base % ALIGNMENT == 0
     for region in regions:
         yield base
-        base += padded(region.size)
+        base += round_up(region.size)
 
 
 def _pieces(regions: Sequence[FileRegion], addresses: Sequence[int]) -> list[_Piece]:

@@ -20,8 +20,7 @@ from kern.device.cuda.algorithms import ALGORITHM_BYTES, WORKSPACE_BYTES
 from kern.device.cuda.context import Context, CudaError
 from kern.device.cuda.memory import CudaMemory
 from kern.device.cuda.stream import CudaStream, Event
-
-_ALIGNMENT: Final = 256
+from kern.manifest.arrays import round_up
 
 _RESULT: Final = np.dtype(
     [("algorithm", f"V{ALGORITHM_BYTES}"), ("workspace", "<u8"), ("state", "<i4"), ("waves", "<f4"), ("_", "<i4", 4)]
@@ -167,7 +166,7 @@ class _Scratch:
 
 @contextmanager
 def _scratch(context: Context, problem: Problem, flush_bytes: int = 0) -> Iterator[_Scratch]:
-    c_room, a_room = (-(-size // _ALIGNMENT) * _ALIGNMENT for size in (problem.c_bytes, problem.a_bytes))
+    c_room, a_room = map(round_up, (problem.c_bytes, problem.a_bytes))
     memory = CudaMemory(context, c_room + a_room + WORKSPACE_BYTES + flush_bytes)
     try:
         stream = CudaStream(context)

@@ -14,7 +14,8 @@ import numpy as np
 
 from kern.device.base import ALIGNMENT, FileRegion, OutOfMemory
 from kern.device.host.limits import available_memory
-from kern.device.regions import check_extent, padded, read_some, unreadable
+from kern.device.regions import check_extent, read_some, unreadable
+from kern.manifest.arrays import round_up
 
 _SLICE: Final = 64 << 20
 """Bytes read between two reports of progress."""
@@ -111,7 +112,7 @@ def place(file: int, regions: Sequence[FileRegion], progress: Callable[[int], No
     mapping = None
     if any(_in_place(region) for region in regions):
         mapping = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
-    copies = allocate(sum(padded(region.size) for region in regions if not _in_place(region)))
+    copies = allocate(sum(round_up(region.size) for region in regions if not _in_place(region)))
     placed = HostRegions(mapping, copies, _addresses(mapping, copies, regions))
     try:
         for region, address in zip(regions, placed.addresses, strict=True):
@@ -136,7 +137,7 @@ def _addresses(mapping: mmap.mmap | None, copies: HostMemory, regions: Sequence[
             addresses.append(base + region.offset)
         else:
             addresses.append(next_copy)
-            next_copy += padded(region.size)
+            next_copy += round_up(region.size)
     return tuple(addresses)
 
 

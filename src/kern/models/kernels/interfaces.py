@@ -2,8 +2,8 @@
 
 The residual stream is f32; everything else is stored in bf16, summed in f32; logits are f32. Sizes are in elements.
 H is the hidden size, D a head's, F the feed-forward's, V the vocabulary's, R the token ring's. Every entry's first
-dimension is `tokens` or `seqs`. A page of the pool holds PAGE slots; page p starts at element p · page_stride, and
-one layer of it is [key or value: 2][kv_heads][PAGE][D]; the state's offset picks the layer.
+dimension is `tokens` or `seqs`. A page of the pool holds PAGE slots (`kern.text.contract`); page p starts at element
+p · page_stride, and one layer of it is [key or value: 2][kv_heads][PAGE][D]; the state's offset picks the layer.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from kern.manifest.params import Param
-
-PAGE: Final = 16
-"""Slots of a page of the pool."""
 
 MAX_HEAD_DIM: Final = 256
 """The largest D that attention takes."""
