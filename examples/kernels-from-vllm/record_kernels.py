@@ -1,6 +1,6 @@
 """Launch two single kernels for a survey of launch ABIs: one written in Triton, one of CUTLASS (scaled fp8 product).
 
-    kern capture -o DUMP -- python record_kernels.py
+kern capture -o DUMP -- python record_kernels.py
 """
 
 from __future__ import annotations
