@@ -1,0 +1,20 @@
+"""Reading and analysing a record of another program's launches: its passes, call sites, pointers and expressions."""
+
+from kern.mining.launches import Copy, Fill, Kernel, Launch, Pointer
+from kern.mining.mine import Mined, MinedProcess, mine
+from kern.mining.passes import Pass
+from kern.mining.recording import Recording, read_recording
+
+__all__ = [
+    "Copy",
+    "Fill",
+    "Kernel",
+    "Launch",
+    "Mined",
+    "MinedProcess",
+    "Pass",
+    "Pointer",
+    "Recording",
+    "mine",
+    "read_recording",
+]

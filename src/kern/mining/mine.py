@@ -1,0 +1,72 @@
+"""The analysis from end to end: a record in, what it says out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kern.mining.cutting import Span, cut
+from kern.mining.errors import NotInRecord
+from kern.mining.launches import Event, Kernel, Launch
+from kern.mining.passes import Pass
+from kern.mining.recording import Recording, process_folders, read_recording
+
+
+@dataclass(frozen=True, slots=True)
+class MinedProcess:
+    """What one process's record says."""
+
+    recording: Recording
+    passes: tuple[Pass, ...]
+
+    def kernels(self, symbol: str) -> dict[Kernel, tuple[Pass, ...]]:
+        """The kernels of that symbol, one for each module that holds one, and the passes that launch each."""
+        found: dict[tuple[str, str], tuple[Kernel, list[Pass]]] = {}
+        for each in self.passes:
+            for kernel in {launch.kernel.key: launch.kernel for launch in each.of(symbol)}.values():
+                found.setdefault(kernel.key, (kernel, []))[1].append(each)
+        return {kernel: tuple(passes) for kernel, passes in found.values()}
+
+    def with_tokens(self, tokens: int) -> tuple[Pass, ...]:
+        """The passes of that many tokens. Raises NotInRecord where there is none."""
+        found = tuple(each for each in self.passes if each.tokens == tokens)
+        if not found:
+            seen = ", ".join(map(str, sorted({each.tokens for each in self.passes if each.tokens is not None})))
+            raise NotInRecord(f"no pass has {tokens} tokens", f"there are passes of {seen or 'no known count'}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """What a record says, process by process, in the order of their folders' names."""
+
+    processes: tuple[MinedProcess, ...]
+
+    @property
+    def main(self) -> MinedProcess:
+        """The process with the most launches in passes; with the most launches, where no process has any pass."""
+        return max(
+            self.processes, key=lambda p: (sum(len(each.launches) for each in p.passes), len(p.recording.events))
+        )
+
+
+def mine(dump: Path) -> Mined:
+    """Read and analyse a record: the folder of `kern capture`, or one process's folder in it.
+
+    Raises RecordMissing and BadRecord.
+    """
+    return Mined(tuple(_process(read_recording(folder)) for folder in process_folders(dump)))
+
+
+def _process(recording: Recording) -> MinedProcess:
+    return MinedProcess(recording, _passes(recording.events, cut(recording.events)))
+
+
+def _passes(events: Sequence[Event], spans: Sequence[Span]) -> tuple[Pass, ...]:
+    variants: dict[tuple[tuple[str, str], ...], int] = {}
+    passes = []
+    for index, (start, stop) in enumerate(spans):
+        kernels = tuple(event.kernel.key for event in events[start:stop] if isinstance(event, Launch))
+        passes.append(Pass(index, None, variants.setdefault(kernels, len(variants)), tuple(events[start:stop])))
+    return tuple(passes)

@@ -1,0 +1,64 @@
+"""A pass: one run of the whole program over so many tokens, and how its launches are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kern.mining.errors import NotInRecord
+from kern.mining.launches import Copy, Event, Fill, Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass, with all that ran in it, in order.
+
+    `tokens` is the value of the token-count reference, None where none was found. Passes of one `variant` launched the
+    same kernels in the same order, but for their ends.
+    """
+
+    index: int
+    tokens: int | None
+    variant: int
+    events: tuple[Event, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Its launches."""
+        return tuple(event for event in self.events if isinstance(event, Launch))
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """Its copies."""
+        return tuple(event for event in self.events if isinstance(event, Copy))
+
+    @property
+    def fills(self) -> tuple[Fill, ...]:
+        """Its fills."""
+        return tuple(event for event in self.events if isinstance(event, Fill))
+
+    @property
+    def time(self) -> int:
+        """When its first event's call returned, in ns."""
+        return self.events[0].time
+
+    @property
+    def duration(self) -> int:
+        """From its first event to its last, in ns on the host: the time to launch it, not to run it."""
+        return self.events[-1].time - self.time
+
+    def of(self, wanted: str | Callable[[Launch], bool]) -> tuple[Launch, ...]:
+        """Its launches of a symbol, as it stands in the module, or those of which `wanted` is true, in order."""
+        if isinstance(wanted, str):
+            return tuple(launch for launch in self.launches if launch.symbol == wanted)
+        return tuple(launch for launch in self.launches if wanted(launch))
+
+    def launch(self, symbol: str, occurrence: int = 0) -> Launch:
+        """Launch number `occurrence` of a symbol, from 0. Raises NotInRecord."""
+        found = self.of(symbol)
+        if occurrence >= len(found):
+            raise NotInRecord(
+                f"pass {self.index} (from line {self.events[0].line}) launches {symbol} "
+                f"{len(found)} times, so there is no launch {occurrence}"
+            )
+        return found[occurrence]

@@ -1,0 +1,316 @@
+"""Reading one process's record: each line checked, graphs' launches replaced by their nodes, modules by their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from pydantic import ValidationError
+
+from kern.manifest.counts import counted
+from kern.manifest.params import Layout
+from kern.mining.errors import BadRecord, ModuleMissing, RecordMissing
+from kern.mining.launches import Copy, Event, Fill, Kernel, Launch, Pointer
+from kern.mining.records import (
+    FORMAT,
+    LINE,
+    CopyRecord,
+    EndRecord,
+    FillRecord,
+    GraphLaunchRecord,
+    GraphRecord,
+    KernelRecord,
+    LaunchRecord,
+    LostRecord,
+    ModuleRecord,
+    NodeRecord,
+    PointerRecord,
+    ProcessRecord,
+    Record,
+    UnloadRecord,
+)
+
+LAUNCHES: Final = "launches.jsonl"
+MODULES: Final = "modules"
+MAX_LINE: Final = 2**26
+MAX_EVENTS: Final = 2**23
+"""Bound on launches, copies and fills of one process, a graph's nodes counted at each of its launches."""
+MAX_MODULE: Final = 2**30
+_WORD: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one process did. `events` are in the order in which their calls returned, without what was only captured.
+
+    `modules` are the hashes of the loaded modules and their bytes, `captured` counts launches recorded into graphs,
+    `graph_launches` the launches of graphs. `torn`: the last line was cut off. `ended`: the process exited regularly.
+    """
+
+    folder: Path
+    process: ProcessRecord
+    kernels: tuple[Kernel, ...]
+    modules: Mapping[str, int]
+    events: tuple[Event, ...]
+    losses: tuple[LostRecord, ...]
+    captured: int
+    graph_launches: int
+    torn: bool
+    ended: bool
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches that ran, in order."""
+        return tuple(event for event in self.events if isinstance(event, Launch))
+
+    def module(self, sha256: str) -> bytes:
+        """The bytes of a recorded module. Raises ModuleMissing if its file is absent or has another hash."""
+        path = self.folder / MODULES / f"{sha256}.cubin"
+        try:
+            with path.open("rb") as file:
+                image = file.read(MAX_MODULE + 1)
+        except OSError as error:
+            raise ModuleMissing(f"{path}: {error.strerror or error}", "record again") from None
+        if hashlib.sha256(image).hexdigest() != sha256:
+            raise ModuleMissing(f"{path}: its bytes are not those that were recorded", "record again")
+        return image
+
+
+def read_recording(folder: Path) -> Recording:
+    """Read a process's folder.
+
+    Raises RecordMissing where there is no readable file, and BadRecord, with file and line, for anything but the
+    recorder's format. A last line that was cut off is left out and said in `torn`.
+    """
+    path = folder / LAUNCHES
+    reader = _Reader(folder)
+    number = 0
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(MAX_LINE):
+                number += 1
+                reader.read(number, line)
+    except OSError as error:
+        raise RecordMissing(f"{path}: {error.strerror or error}", "name a folder that `kern capture` wrote") from None
+    except _Fault as fault:
+        raise BadRecord(f"{path}:{number}: {fault}", "record again, or use the kern that recorded it") from None
+    return reader.done()
+
+
+class _Fault(Exception):
+    """What is wrong with a line."""
+
+
+def _parse(line: bytes) -> Record:
+    try:
+        return LINE.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"][1:])
+        raise _Fault(f"{place}: {first['msg']}" if place else first["msg"]) from None
+
+
+_Node: TypeAlias = tuple[Kernel, NodeRecord, tuple[Pointer, ...]]
+"""A graph's launch, checked."""
+
+
+@dataclass
+class _Reader:
+    """Takes the lines in order, and holds what later lines refer to."""
+
+    folder: Path
+    process: ProcessRecord | None = None
+    kernels: dict[int, Kernel] = field(default_factory=dict)
+    modules: dict[str, int] = field(default_factory=dict)
+    graphs: dict[int, tuple[_Node, ...]] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    losses: list[LostRecord] = field(default_factory=list)
+    captured: int = 0
+    graph_launches: int = 0
+    torn: bool = False
+    ended: bool = False
+
+    def read(self, number: int, line: bytes) -> None:
+        if not line.endswith(b"\n"):
+            if len(line) == MAX_LINE:
+                raise _Fault(f"the line is longer than {MAX_LINE:,} bytes")
+            self.torn = True
+            return
+        record = _parse(line)
+        if self.process is None:
+            if not isinstance(record, ProcessRecord):
+                raise _Fault("the first line is not the process's")
+            if record.format != FORMAT:
+                raise _Fault(f"the record has format {record.format}, and format {FORMAT} is read")
+            self.process = record
+            return
+        self._take(number, record)
+        if len(self.events) > MAX_EVENTS:
+            raise _Fault(f"the record holds more than {counted(MAX_EVENTS, 'event')}")
+
+    def done(self) -> Recording:
+        if self.process is None:
+            raise BadRecord(f"{self.folder / LAUNCHES}: it holds no whole line", "record again")
+        return Recording(
+            self.folder,
+            self.process,
+            tuple(self.kernels.values()),
+            self.modules,
+            tuple(self.events),
+            tuple(self.losses),
+            self.captured,
+            self.graph_launches,
+            self.torn,
+            self.ended,
+        )
+
+    def _take(self, number: int, record: Record) -> None:
+        match record:
+            case LaunchRecord():
+                self._launch(number, record)
+            case CopyRecord():
+                self._copy(number, record)
+            case FillRecord():
+                self._fill(number, record)
+            case KernelRecord():
+                self._kernel(record)
+            case ModuleRecord():
+                self.modules[record.module] = record.size
+            case UnloadRecord():
+                self._known(record.module)
+            case GraphRecord():
+                self._graph(record)
+            case GraphLaunchRecord():
+                self._graph_launch(number, record)
+            case LostRecord():
+                self.losses.append(record)
+            case EndRecord():
+                self.ended = True
+            case ProcessRecord():
+                raise _Fault("a second process in one record")
+
+    def _known(self, module: str) -> None:
+        if module not in self.modules:
+            raise _Fault(f"module {module} was not loaded before")
+
+    def _kernel(self, record: KernelRecord) -> None:
+        if record.kernel in self.kernels:
+            raise _Fault(f"kernel {record.kernel} is told twice")
+        for module in (*((record.module,) if record.module else ()), *record.candidates):
+            self._known(module)
+        layout = None
+        if record.params is not None:
+            layout = Layout(tuple(at for at, _ in record.params), tuple(size for _, size in record.params))
+        self.kernels[record.kernel] = Kernel(
+            record.symbol, record.module, layout, record.attributes, record.found, record.candidates
+        )
+
+    def _find(self, number: int) -> Kernel:
+        if number not in self.kernels:
+            raise _Fault(f"kernel {number} was not told before")
+        return self.kernels[number]
+
+    def _launch(self, number: int, record: LaunchRecord) -> None:
+        kernel = self._find(record.kernel)
+        pointers = _pointers(kernel, record.params, record.pointers)
+        if record.capturing:
+            self.captured += 1
+            return
+        self.events.append(
+            Launch(
+                len(self.events),
+                number,
+                record.t,
+                record.thread,
+                record.stream,
+                kernel,
+                record.grid,
+                record.block,
+                record.shared,
+                record.attributes,
+                record.params,
+                pointers,
+                record.via,
+                record.whole,
+            )
+        )
+
+    def _copy(self, number: int, record: CopyRecord) -> None:
+        if not record.capturing:
+            place = (len(self.events), number, record.t, record.thread, record.stream)
+            self.events.append(Copy(*place, record.source, record.target, record.size, record.kind, record.data))
+
+    def _fill(self, number: int, record: FillRecord) -> None:
+        if not record.capturing:
+            place = (len(self.events), number, record.t, record.thread, record.stream)
+            self.events.append(Fill(*place, record.target, record.size, record.value, record.width))
+
+    def _graph(self, record: GraphRecord) -> None:
+        nodes = []
+        for node in record.nodes:
+            if node.kernel is not None:
+                kernel = self._find(node.kernel)
+                nodes.append((kernel, node, _pointers(kernel, node.params, node.pointers)))
+        self.graphs[record.graph] = tuple(nodes)
+
+    def _graph_launch(self, number: int, record: GraphLaunchRecord) -> None:
+        if record.graph not in self.graphs:
+            raise _Fault(f"graph {record.graph} was not told before")
+        self.graph_launches += 1
+        for kernel, node, pointers in self.graphs[record.graph]:
+            self.events.append(
+                Launch(
+                    len(self.events),
+                    number,
+                    record.t,
+                    record.thread,
+                    record.stream,
+                    kernel,
+                    node.grid,
+                    node.block,
+                    node.shared,
+                    node.attributes,
+                    node.params,
+                    pointers,
+                    graph=record.graph,
+                )
+            )
+
+
+def _pointers(
+    kernel: Kernel, params: tuple[bytes, ...] | None, records: tuple[PointerRecord, ...]
+) -> tuple[Pointer, ...]:
+    """The addresses in a launch's parameters, which must have the kernel's layout."""
+    if params is None:
+        if records:
+            raise _Fault(f"{kernel.symbol}: pointers in parameters that are not told")
+        return ()
+    if kernel.layout is None or tuple(map(len, params)) != kernel.layout.sizes:
+        raise _Fault(f"{kernel.symbol}: the parameters' sizes are not those of the kernel")
+    return tuple(_pointer(kernel, params, record) for record in records)
+
+
+def _pointer(kernel: Kernel, params: tuple[bytes, ...], record: PointerRecord) -> Pointer:
+    if record.param >= len(params) or record.at + _WORD > len(params[record.param]):
+        raise _Fault(f"{kernel.symbol}: a pointer lies outside its parameter")
+    address = int.from_bytes(params[record.param][record.at : record.at + _WORD], "little")
+    return Pointer(record.param, record.at, address, record.memory, record.range, record.data)
+
+
+def process_folders(dump: Path) -> Iterator[Path]:
+    """The folders of a record's processes, or the one process's folder that was named. Raises RecordMissing."""
+    try:
+        names = sorted(os.listdir(dump))
+    except OSError as error:
+        raise RecordMissing(f"{dump}: {error.strerror or error}", "name a folder that `kern capture` wrote") from None
+    if LAUNCHES in names:
+        yield dump
+        return
+    folders = [dump / name for name in names if name.startswith("pid-") and (dump / name).is_dir()]
+    if not folders:
+        raise RecordMissing(f"{dump}: no process was recorded in it", "name a folder that `kern capture` wrote")
+    yield from folders
