@@ -90,6 +90,9 @@ def test_embedding(cuda, rng, tokens):
     table, ids, x = bf16(rng.normal(size=(50, hidden))), rng.integers(0, 50, tokens), poison((tokens, hidden), F32)
     cuda.run("embedding", x, ids, table, hidden, tokens=tokens)
     assert np.array_equal(x, table[ids].astype(F32))
+    rows = poison((tokens, hidden), BF16)
+    cuda.run("embedding_bf16", rows, ids, table, hidden, tokens=tokens)
+    assert rows.tobytes() == table[ids].tobytes()
 
 
 @pytest.mark.parametrize("tokens", TOKENS)

@@ -137,6 +137,10 @@ def build(
     ] = None,
     target: Annotated[str, typer.Option(help="`host`, `sm_90a` (any `sm_XX`), or `auto` for this machine.")] = "auto",
     weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
+    capture: Annotated[
+        Path | None,
+        typer.Option(metavar="DUMP", help="Run on vLLM's kernels, recorded by `kern capture` from the same model."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:
     """Run a provider's generator: write manifest, kernels, weights and tokenizer as an artifact folder.
@@ -155,6 +159,7 @@ def build(
         target=target,
         force=force,
         weights=weights,
+        capture=capture,
     )
 
 
@@ -261,6 +266,22 @@ def bench(
         trace=profile,
         as_json=json,
     )
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def capture(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="The command to record, after `--`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DUMP", help="The folder to write.")],
+) -> None:
+    """Run a command, and record every kernel that it launches on a GPU.
+
+    Exits with the command's own status.
+
+    Example: `kern capture -o build/dump -- python serve.py`
+    """
+    from kern.cli.capture import capture
+
+    raise typer.Exit(capture(command, output))
 
 
 @app.command()

@@ -41,6 +41,7 @@ def build_folder(
     target: str,
     force: bool,
     weights: bool,
+    capture: Path | None,
 ) -> None:
     """Build, and say in a line what was written."""
     start = time.perf_counter()
@@ -55,6 +56,7 @@ def build_folder(
             target=target,
             force=force,
             weights=weights,
+            capture=capture,
             progress=_Stages(resources),
         )
     programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")

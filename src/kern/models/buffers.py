@@ -9,6 +9,7 @@ from kern.manifest.builder import ManifestBuilder
 from kern.manifest.expressions import Add
 from kern.manifest.types import BufferArg, StateArg
 from kern.models.config import TransformerConfig
+from kern.models.precision import Precision
 from kern.models.weights import weights_of
 from kern.text.contract import PAGE
 
@@ -39,7 +40,9 @@ class Rows:
 class Buffers:
     """Everything a transformer declares, under the names of the text contract where it has one."""
 
-    def __init__(self, builder: ManifestBuilder, config: TransformerConfig, limits: Limits) -> None:
+    def __init__(
+        self, builder: ManifestBuilder, config: TransformerConfig, limits: Limits, precision: Precision
+    ) -> None:
         self.config = config
         self.tokens = tokens = builder.symbol("tokens", max=limits.chunk)
         self.seqs = seqs = builder.symbol("seqs", max=limits.sequences)
@@ -65,7 +68,7 @@ class Buffers:
         self.step_length = builder.carry("step_length", "i32", [seqs])
         self.token_ring = builder.carry("token_ring", "i64", [seqs, RING])
 
-        self.residual = builder.workspace("residual", "f32", [tokens, config.hidden])
+        self.residual = builder.workspace("residual", precision.residual, [tokens, config.hidden])
         self.normed = builder.workspace("normed", "bf16", [tokens, config.hidden])
         self.qkv = builder.workspace("qkv", "bf16", [tokens, config.qkv_size])
         self.attended = builder.workspace("attended", "bf16", [tokens, config.q_size])
@@ -73,7 +76,9 @@ class Buffers:
         self.gate_up = builder.workspace("gate_up", "bf16", [tokens, 2 * config.ffn])
         self.gated = builder.workspace("gated", "bf16", [tokens, config.ffn])
         self.logits = builder.workspace("logits", "f32", [tokens, config.vocabulary])
-        self.weights = {w.name: builder.weight(w.name, w.dtype, w.shape) for w in weights_of(config).values()}
+        self.weights = {
+            w.name: builder.weight(w.name, w.dtype, w.shape) for w in weights_of(config, precision).values()
+        }
 
     @property
     def chunk_rows(self) -> Rows:

@@ -18,7 +18,9 @@ from kern.models.config import FAMILIES, Family, UnsupportedModel, preset
 from kern.models.fetch import SMOLLM2, fetch
 from kern.models.gguf_checkpoint import GgufCheckpoint
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
+from kern.models.precision import OWN, RECORDED, Precision
 from kern.models.random_checkpoint import RandomCheckpoint
+from kern.models.recorded.kernel_set import recorded_kernel_set
 from kern.models.replacing import check_output, replacing
 from kern.models.targets import check_target, kernel_set
 from kern.models.text_files import text_settings, write_text_files
@@ -60,6 +62,7 @@ def build(
     force: bool = False,
     weights: bool = True,
     limits: Limits | None = None,
+    capture: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Built:
     """Write the artifact folder `output` for `name`: a family (`llama`, `qwen3`) or a known model (`smollm2`).
@@ -68,24 +71,31 @@ def build(
     seeded with `seed` (None is 0) for `random`, at the sizes of the preset `config`. `target` is `host`, an
     architecture such as `sm_90a`, or `auto` for this machine. With `force` an artifact folder that is there is
     replaced; until the new one is whole it stays as it is. `weights=False` leaves the weights file out.
+    `capture` is a recording of vLLM running this very model: the layers then run on its kernels, for one sequence, and
+    `auto` is the target that those were built for.
 
     Raises BuildError, OutputError, UnknownTarget, UnsupportedModel, CheckpointError, FetchError, CompilerMissing
-    and what else the target's compiler raises.
+    and what else the target's compiler raises; with a recording MiningError, Refuted, WrongTarget.
     """
     tell: Progress = progress or (lambda stage, done, total: None)
     output = Path(output)
     check_target(target)
     check_output(output, force)
     source = _checkpoint(name, checkpoint, random, seed, config, tell)
-    sizes, settings = source.config, text_settings(source.config, source.text)
+    sizes, precision = source.config, OWN if capture is None else RECORDED
+    settings = text_settings(sizes, source.text, precision)
     limits = limits or Limits()
-    kernels = kernel_set(target, sizes, limits)
-    manifest = build_manifest(sizes, kernels.entries, model=_label(name, config), limits=limits)
+    kernels = (
+        kernel_set(target, sizes, limits)
+        if capture is None
+        else recorded_kernel_set(Path(capture), target, sizes, limits)
+    )
+    manifest = build_manifest(sizes, kernels.entries, model=_label(name, config), limits=limits, block=kernels.block)
     with replacing(output, force) as folder:
         (folder / MANIFEST).write_text(write(manifest), encoding="utf-8")
         _write_modules(folder / KERNELS, manifest, kernels.modules)
         write_text_files(folder, settings, source.text.tokenizer_json)
-        size = _write_weights(folder / WEIGHTS, source, tell) if weights else 0
+        size = _write_weights(folder / WEIGHTS, source, tell, precision) if weights else 0
     return Built(output, kernels.target, manifest, size)
 
 
@@ -146,6 +156,6 @@ def _write_modules(folder: Path, manifest: Manifest, modules: Mapping[str, bytes
         (folder / name).write_bytes(modules[name])
 
 
-def _write_weights(path: Path, source: Checkpoint, tell: Progress) -> int:
-    write_weights(path, source, lambda done, total: tell("weights", done, total))
+def _write_weights(path: Path, source: Checkpoint, tell: Progress, precision: Precision) -> int:
+    write_weights(path, source, lambda done, total: tell("weights", done, total), precision)
     return path.stat().st_size

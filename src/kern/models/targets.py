@@ -19,6 +19,7 @@ from kern.models.kernels.compile_host import compile_host_modules
 from kern.models.kernels.cuda_library import cuda_kernels
 from kern.models.kernels.cuda_plan import CudaPlan, Sizes
 from kern.models.kernels.library import host_kernels
+from kern.models.recorded.pool import BlockLayout
 
 
 class UnknownTarget(KernError):
@@ -30,11 +31,15 @@ class UnknownTarget(KernError):
 
 @dataclass(frozen=True, slots=True)
 class KernelSet:
-    """The entries' implementations, and the files that they are pinned to."""
+    """The entries' implementations, and the files that they are pinned to.
+
+    `block` is how keys and values lie in a page, for recorded kernels; None is our own kernels' layout.
+    """
 
     target: str
     entries: Mapping[str, Kernel]
     modules: Mapping[str, bytes]
+    block: BlockLayout | None = None
 
 
 def check_target(target: str) -> None:
@@ -58,6 +63,11 @@ def kernel_set(target: str, config: TransformerConfig, limits: Limits) -> Kernel
         return KernelSet(
             target, host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules
         )
+    return cuda_kernel_set(target, config, limits)
+
+
+def cuda_kernel_set(target: str, config: TransformerConfig, limits: Limits) -> KernelSet:
+    """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
     sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
     plan = CudaPlan(target, sizes)
     modules = compile_cuda_modules(plan)

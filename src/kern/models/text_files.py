@@ -10,19 +10,18 @@ from pydantic import ValidationError
 from kern.models.buffers import BF16_BYTES
 from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import TransformerConfig
+from kern.models.precision import OWN, Precision
 from kern.models.weights import EMBEDDING, ROPE_TABLE, weights_of
 from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
 
-_F32 = 4
 
-
-def decode_bytes(config: TransformerConfig) -> DecodeBytes:
+def decode_bytes(config: TransformerConfig, precision: Precision = OWN) -> DecodeBytes:
     """What a decode step of one sequence must read: every matrix and norm once, the context's keys and values.
 
     Of a table that is only looked up (the rope table, an untied embedding) it is one row.
     """
-    weights = weights_of(config)
-    looked_up = config.head_dim * _F32
+    weights = weights_of(config, precision)
+    looked_up = weights[ROPE_TABLE].size // weights[ROPE_TABLE].shape[0]
     matrices = sum(weight.size for name, weight in weights.items() if name not in (EMBEDDING, ROPE_TABLE))
     if config.tied_embeddings:
         matrices += weights[EMBEDDING].size
@@ -31,7 +30,7 @@ def decode_bytes(config: TransformerConfig) -> DecodeBytes:
     return DecodeBytes(fixed=matrices + looked_up, per_context_token=config.layers * 2 * config.kv_size * BF16_BYTES)
 
 
-def text_settings(config: TransformerConfig, text: TextSource) -> TextSettings:
+def text_settings(config: TransformerConfig, text: TextSource, precision: Precision = OWN) -> TextSettings:
     """The contents of text.json. Raises CheckpointError for ids that the model does not have."""
     tokenizer = text.tokenizer_json
     try:
@@ -43,7 +42,7 @@ def text_settings(config: TransformerConfig, text: TextSource) -> TextSettings:
             bos=text.bos,
             chat_template=text.chat_template,
             tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest() if tokenizer is not None else None,
-            decode_bytes=decode_bytes(config),
+            decode_bytes=decode_bytes(config, precision),
         )
     except ValidationError as error:
         raise CheckpointError(f"the checkpoint's {fault(error)}", "correct its stop ids and its tokenizer") from error

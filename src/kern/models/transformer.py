@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kern.manifest.builder import ManifestBuilder
+from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.types import Kernel, Manifest
-from kern.models.buffers import RING, Buffers, Limits
+from kern.models.buffers import RING, Buffers, Limits, Rows
 from kern.models.config import TransformerConfig, UnsupportedModel
 from kern.models.fused_step import FusedStep, fuses_steps
 from kern.models.kernels.interfaces import MAX_HEAD_DIM
-from kern.models.layers import Layers
+from kern.models.layers import Attention, Layers
+from kern.models.precision import OWN
+from kern.models.recorded.layers import RecordedBuffers, RecordedLayers
+from kern.models.recorded.pool import BlockLayout
 
 
 def build_manifest(
-    config: TransformerConfig, kernels: Mapping[str, Kernel], *, model: str, limits: Limits | None = None
+    config: TransformerConfig,
+    kernels: Mapping[str, Kernel],
+    *,
+    model: str,
+    limits: Limits | None = None,
+    block: BlockLayout | None = None,
 ) -> Manifest:
     """The manifest of a transformer over the entries of `kernels` (see `kern.models.kernels.interfaces`).
 
-    `model` is its label. Raises UnsupportedModel where the kernels do not take a size.
+    `model` is its label. `block` says how recorded kernels lay keys and values into a page; None: these are our own.
+    Raises UnsupportedModel where the kernels do not take a size.
     """
     if config.head_dim > MAX_HEAD_DIM:
         raise UnsupportedModel(f"head_dim is {config.head_dim}", f"the kernels take up to {MAX_HEAD_DIM}")
-    transformer = _Transformer(config, kernels, model, limits or Limits())
+    transformer = _Transformer(config, kernels, model, limits or Limits(), block)
     transformer.prefill()
     transformer.decode()
     transformer.score()
@@ -33,17 +42,34 @@ def build_manifest(
 class _Transformer:
     """The programs of one transformer."""
 
-    def __init__(self, config: TransformerConfig, kernels: Mapping[str, Kernel], model: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        config: TransformerConfig,
+        kernels: Mapping[str, Kernel],
+        model: str,
+        limits: Limits,
+        block: BlockLayout | None,
+    ) -> None:
         self.config, self.kernels, self.limits = config, kernels, limits
         self.builder = ManifestBuilder(model)
         for name, kernel in kernels.items():
             self.builder.kernel(name, kernel)
-        self.buffers = Buffers(self.builder, config, limits)
+        self.buffers = (
+            Buffers(self.builder, config, limits, OWN)
+            if block is None
+            else RecordedBuffers(self.builder, config, limits, block)
+        )
+
+    def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | RecordedLayers:
+        """What writes the layers of a program, an operation a dispatch."""
+        if isinstance(self.buffers, RecordedBuffers):
+            return RecordedLayers(p, self.buffers, rows, attention)
+        return Layers(p, self.buffers, self.kernels, rows, attention)
 
     def prefill(self) -> None:
         """Leave the state of a chunk of tokens, and nothing else: what no state depends on is not computed."""
         p = self.builder.program("prefill")
-        layers = Layers(p, self.buffers, self.kernels, self.buffers.chunk_rows, "attention_prefill")
+        layers = self.layers(p, self.buffers.chunk_rows, "attention_prefill")
         layers.embedding()
         last = self.config.layers - 1
         for layer in range(last):
@@ -54,11 +80,11 @@ class _Transformer:
         """One token a sequence, fed by the step before; chooses the next one greedily."""
         b = self.buffers
         p = self.builder.program("decode", tokens=(1, self.limits.sequences))
-        step: Layers | FusedStep
+        step: Layers | RecordedLayers | FusedStep
         if fuses_steps(self.kernels):
             step = FusedStep(self.builder, p, b)
         else:
-            step = Layers(p, b, self.kernels, b.step_rows, "attention_decode")
+            step = self.layers(p, b.step_rows, "attention_decode")
             step.embedding()
         for layer in range(self.config.layers):
             step.layer(layer)
@@ -70,7 +96,7 @@ class _Transformer:
         """The negative log-likelihood of each row's target."""
         b = self.buffers
         p = self.builder.program("score", tokens=(1, self.limits.score_chunk))
-        layers = Layers(p, b, self.kernels, b.chunk_rows, "attention_prefill")
+        layers = self.layers(p, b.chunk_rows, "attention_prefill")
         layers.embedding()
         for layer in range(self.config.layers):
             layers.layer(layer)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 import ml_dtypes
 import numpy as np
@@ -17,12 +17,14 @@ from kern.manifest.arrays import ALIGNMENT
 from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import TransformerConfig
 from kern.models.parameters import parameter_shapes
+from kern.models.precision import OWN, Precision, Stored
 from kern.text.contract import PAGE
 
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
 _BLOCK: Final = 1 << 22
 """Elements converted at once."""
+_DTYPES: Final[Mapping[Stored, np.dtype[Any]]] = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Weight:
     """A weight buffer: checkpoint tensors stacked along the first axis, or computed where it names none."""
 
     name: str
-    dtype: Literal["bf16", "f32"]
+    dtype: Stored
     shape: tuple[int, ...]
     sources: tuple[str, ...] = ()
 
@@ -40,7 +42,7 @@ class Weight:
         return int(np.prod(self.shape)) * (2 if self.dtype == "bf16" else 4)
 
 
-def weights_of(config: TransformerConfig) -> dict[str, Weight]:
+def weights_of(config: TransformerConfig, precision: Precision = OWN) -> dict[str, Weight]:
     """Every weight by name, in the order of the file. With tied embeddings there is no `lm_head`."""
     shapes = parameter_shapes(config)
 
@@ -49,7 +51,7 @@ def weights_of(config: TransformerConfig) -> dict[str, Weight]:
         return Weight(name, "bf16", (sum(rows), *(extent[0] for extent in rest)), sources)
 
     weights = [stacked(EMBEDDING, "model.embed_tokens.weight")]
-    weights.append(Weight(ROPE_TABLE, "f32", (_rope_rows(config), config.head_dim)))
+    weights.append(Weight(ROPE_TABLE, precision.rope_table, (_rope_rows(config), config.head_dim)))
     for layer in range(config.layers):
         ours, theirs = f"layers.{layer}.", f"model.layers.{layer}."
         qkv = (f"{theirs}self_attn.{part}_proj.weight" for part in "qkv")
@@ -84,12 +86,14 @@ def rope_table(config: TransformerConfig) -> NDArray[np.float32]:
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def write_weights(path: Path, checkpoint: Checkpoint, progress: Callable[[int, int], None]) -> None:
+def write_weights(
+    path: Path, checkpoint: Checkpoint, progress: Callable[[int, int], None], precision: Precision = OWN
+) -> None:
     """Write the safetensors file at `path`, tensor by tensor; each starts at a multiple of 256 bytes.
 
     `progress` is told the bytes written and their total. Raises CheckpointError, OSError.
     """
-    weights = weights_of(checkpoint.config)
+    weights = weights_of(checkpoint.config, precision)
     total, done = sum(weight.size for weight in weights.values()), 0
     with path.open("wb") as file:
         file.write(_header(weights))
@@ -124,7 +128,7 @@ def _header(weights: dict[str, Weight]) -> bytes:
 
 def _blocks(weight: Weight, checkpoint: Checkpoint) -> Iterator[NDArray[Any]]:
     if not weight.sources:
-        yield rope_table(checkpoint.config)
+        yield rope_table(checkpoint.config).astype(_DTYPES[weight.dtype], copy=False)
         return
     shapes = parameter_shapes(checkpoint.config)
     for source in weight.sources:

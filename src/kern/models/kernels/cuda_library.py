@@ -16,7 +16,7 @@ from kern.manifest.expressions import Add, CeilDiv, Expr, Sym
 from kern.manifest.params import Param
 from kern.manifest.types import EXTERN_PREFIX, I32, Arg, Dim3, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
 from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.interfaces import FUSED_INTERFACES, INTERFACES, params
+from kern.models.kernels.interfaces import FUSED_INTERFACES, INTERFACES, RECORDED_INTERFACES, params
 
 Grid: TypeAlias = tuple[Expr, Expr, Expr]
 
@@ -56,6 +56,7 @@ class _Library:
         row: Grid = (_TOKENS, 1, 1)
         return {
             "embedding": self.single("embedding", "rows", row, _ROW_THREADS),
+            "embedding_bf16": self.single("embedding_bf16", "rows", row, _ROW_THREADS),
             "rms_norm": self.single("rms_norm", "rows", row, _ROW_THREADS),
             "add_rms_norm": self.single("add_rms_norm", "rows", row, _ROW_THREADS),
             rope_cache: self.single(rope_cache, "heads", (_TOKENS, heads, 1), _ROW_THREADS),
@@ -178,7 +179,7 @@ class _Library:
 
 
 def _interface(entry: str) -> tuple[Param, ...]:
-    return INTERFACES[entry] if entry in INTERFACES else FUSED_INTERFACES[entry]
+    return next(known[entry] for known in (INTERFACES, FUSED_INTERFACES, RECORDED_INTERFACES) if entry in known)
 
 
 def _extern(entry: str, operator: str) -> Kernel:

@@ -103,3 +103,39 @@ _FUSED_TEXT: Final[dict[str, str]] = {
 
 FUSED_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {name: params(text) for name, text in _FUSED_TEXT.items()}
 """The interfaces of entries that do the work of several of INTERFACES, for a device where a launch costs."""
+
+_ATTENTION_BF16 = "out:bf16 in:bf16 in:ptr in:ptr in:i32 in:i32 in:i32 i32 i64 f32"
+
+_RECORDED_TEXT: Final[dict[str, str]] = {
+    # x [tokens, H] = table [V, H] at ids; H
+    "embedding_bf16": "out:bf16 in:i64 in:bf16 i32",
+    # y [tokens, H] = x · rsqrt(mean(x²) + eps) · weight [H]; tokens, H, eps
+    "rms_norm_bf16": "out:bf16 in:bf16 in:bf16 i32 i32 f32",
+    # delta, x [tokens, H], weight; tokens, H, eps: x += delta, then delta = norm(x)
+    "add_rms_norm_bf16": "inout:bf16 inout:bf16 in:bf16 i32 i32 f32",
+    # y [tokens · heads, D] dense, heads of D elements in the rows of qkv (view), weight [D]; tokens · heads, D, eps
+    "q_norm_apart": "out:bf16 in:bf16 in:bf16 i32 i32 f32",
+    "k_norm_apart": "out:bf16 in:bf16 in:bf16 i32 i32 f32",
+    # q [tokens, q_heads, D], k [tokens, kv_heads, D], positions, cos_sin [max_positions, D]: halves rotated in place
+    "rope_apart": "inout:bf16 inout:bf16 in:i64 in:bf16",
+    # k [tokens, kv_heads, D], v (view in rows of qkv), the layer's keys and values in the first page, slots;
+    # page_stride; slot -1: nothing is written
+    "cache_write_apart": "in:bf16 in:bf16 inout:ptr inout:ptr in:i64 i64",
+    # o and q [tokens, q_heads, D], the layer's keys and values in the first page, block_table [seqs, pages],
+    # seq_lens [seqs], cu_seqlens_q [seqs + 1]; seqs, page_stride, scale: causal
+    "attention_prefill_apart": _ATTENTION_BF16,
+    # the same with one token a sequence
+    "attention_decode_apart": _ATTENTION_BF16,
+    # matmul and matmul_f32, one for each product of a step, beside output_matmul and down_matmul
+    "qkv_matmul": "out:bf16 " + _PRODUCT,
+    "gate_up_matmul": "out:bf16 " + _PRODUCT,
+    "logits_matmul": "out:f32 " + _PRODUCT,
+}
+
+RECORDED_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
+    name: params(text) for name, text in _RECORDED_TEXT.items()
+}
+"""The interfaces of a layer whose residual stream is bf16 and whose queries and keys leave qkv for rows of their own.
+
+The layout inside a page is the implementations' affair, the same for all three that touch it.
+"""

@@ -51,6 +51,16 @@ embedding(float* x, const i64* ids, const bf16* table, int hidden) {
         reinterpret_cast<float4*>(to)[at] = widen(reinterpret_cast<const Bf16x4*>(from)[at]);
 }
 
+// The same for a residual stream in bf16: a row is copied as it is.
+KERNEL(ROW_THREADS, 1)
+embedding_bf16(bf16* x, const i64* ids, const bf16* table, int hidden) {
+    expect(hidden, HIDDEN);
+    const bf16* from = table + ids[blockIdx.x] * HIDDEN;
+    bf16* to = x + static_cast<i64>(blockIdx.x) * HIDDEN;
+    for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS)
+        reinterpret_cast<Bf16x4*>(to)[at] = reinterpret_cast<const Bf16x4*>(from)[at];
+}
+
 KERNEL(ROW_THREADS, 1)
 rms_norm(bf16* y, const float* x, const bf16* weight, int hidden, float eps) {
     expect(hidden, HIDDEN);

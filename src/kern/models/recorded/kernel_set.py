@@ -1,0 +1,85 @@
+"""From a recording to an artifact's kernels: the recorded ones, and our own for what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from kern.artifact.modules import describe
+from kern.artifact.targets import runs_on
+from kern.manifest.errors import KernError
+from kern.manifest.types import Kernel
+from kern.mining import MinedProcess, mine
+from kern.models.buffers import Limits
+from kern.models.config import TransformerConfig, UnsupportedModel
+from kern.models.kernels.interfaces import FUSED_INTERFACES, RECORDED_INTERFACES
+from kern.models.recorded.across import Evidence, examine
+from kern.models.recorded.forwards import forward, require_backend
+from kern.models.recorded.library import module_file, recorded_kernels
+from kern.models.targets import KernelSet, cuda_kernel_set
+
+_OWN: Final = ("embedding_bf16", "matmul", "matmul_f32", "token_nll", "begin", "argmax", "advance")
+"""What stays ours: around the layers, and all products."""
+_PRODUCTS: Final = ("qkv_matmul", "output_matmul", "gate_up_matmul", "down_matmul")
+
+
+class WrongTarget(KernError):
+    """Recorded kernels are for other machines than the one that is built for."""
+
+    code: ClassVar[str] = "recorded-target"
+
+
+def recorded_kernel_set(dump: Path, target: str, config: TransformerConfig, limits: Limits) -> KernelSet:
+    """The kernels of a build on the recording `dump` of vLLM running the model of `config`, eagerly, batch 1.
+
+    `target` must run the recorded modules; `auto` is what they were built for. They decode one sequence at a time.
+    Raises UnsupportedModel, MiningError, Refuted, BadModule, WrongTarget, and what our own kernels' compiler raises.
+    """
+    if not config.qk_norm:
+        raise UnsupportedModel(f"recorded kernels are wired for qwen3, not {config.family}", "leave the recording out")
+    if limits.sequences != 1:
+        raise UnsupportedModel(
+            f"{limits.sequences} sequences are asked for, and recorded kernels decode one", "build for one sequence"
+        )
+    process = mine(dump).main
+    evidence = _evidence(process, config)
+    recorded = recorded_kernels(evidence, config)
+    hashes = {step.sha256 for kernel in recorded.values() for step in kernel.impl.steps if step.sha256 is not None}
+    modules = {module_file(sha256): process.recording.module(sha256) for sha256 in sorted(hashes)}
+    own = cuda_kernel_set(_target(target, modules), config, limits)
+    entries = {name: own.entries[name] for name in _OWN} | _products(own.entries) | recorded
+    return KernelSet(own.target, entries, {**own.modules, **modules}, evidence.block)
+
+
+def _evidence(process: MinedProcess, config: TransformerConfig) -> Evidence:
+    require_backend(process.recording.launches)
+    taken_apart = (forward(each, config.layers) for each in process.passes)
+    return examine([found for found in taken_apart if found is not None], config)
+
+
+def _products(own: Mapping[str, Kernel]) -> dict[str, Kernel]:
+    """A step's products, an entry for each: all are the operator that a chunk's products are."""
+    product, logits = own["matmul"].impl, own["matmul_f32"].impl
+    interfaces = {**FUSED_INTERFACES, **RECORDED_INTERFACES}
+    return {
+        **{name: Kernel(params=interfaces[name], impl=product) for name in _PRODUCTS},
+        "logits_matmul": Kernel(params=interfaces["logits_matmul"], impl=logits),
+    }
+
+
+def _target(asked: str, modules: Mapping[str, bytes]) -> str:
+    """`asked`, if it runs all modules; for `auto` the most particular of their own targets that does.
+
+    Code for sm_90 runs beside code for sm_90a, and vLLM's recordings have both.
+    """
+    built_for = sorted({describe(name, image, "").target for name, image in modules.items()}, reverse=True)
+    candidates = built_for if asked == "auto" else [asked]
+    fitting = [target for target in candidates if all(runs_on(module, target) for module in built_for)]
+    if not fitting:
+        machine = "one machine" if asked == "auto" else asked
+        raise WrongTarget(
+            f"the recorded kernels are built for {', '.join(built_for)}, which do not all run on {machine}",
+            "record on the machine that is built for, or leave --target out",
+        )
+    return fitting[0]

@@ -1,0 +1,50 @@
+"""How keys and values of one layer lie in a block of the recorded pool, and so in a page of the artifact's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kern.models.buffers import BF16_BYTES
+from kern.models.config import TransformerConfig
+from kern.models.recorded.claims import PAGE as PAGE_CLAIM
+from kern.models.recorded.claims import POOL, Refuted
+from kern.models.recorded.forwards import Call
+from kern.text.contract import PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """A block: PAGE slots of kv_heads keys and as many values, all strides in elements.
+
+    The keys start at its first element, the values `values` further on.
+    """
+
+    values: int
+    slot: int
+    head: int
+
+    def fills(self, config: TransformerConfig, block: int) -> bool:
+        """Whether keys and values fill a block of `block` elements without gaps, in whatever order."""
+        end = config.head_dim
+        for stride, extent in sorted(((self.values, 2), (self.slot, PAGE), (self.head, config.kv_heads))):
+            # Where there is but one of something, its stride is never applied.
+            if extent > 1 and stride != end:
+                return False
+            end *= extent
+        return end == block
+
+
+def block_layout(cache: Call, config: TransformerConfig) -> BlockLayout:
+    """The layout of a block that a cache write writes. Raises Refuted."""
+    apart = int(cache["value_cache"]) - int(cache["key_cache"])
+    if apart <= 0 or apart % BF16_BYTES:
+        raise Refuted(POOL, f"{cache.where}: {cache.shown('key_cache')}, {cache.shown('value_cache')}", "values behind")
+    block = BlockLayout(apart // BF16_BYTES, int(cache["page_stride"]), int(cache["head_stride"]))
+    if not block.fills(config, int(cache["block_stride"])):
+        evidence = ", ".join(cache.shown(name) for name in ("block_stride", "page_stride", "head_stride"))
+        raise Refuted(
+            PAGE_CLAIM,
+            f"{cache.where}: {evidence}, values {apart} bytes behind keys",
+            f"{PAGE} slots of {config.kv_heads} keys and values of {config.head_dim} elements",
+        )
+    return block
