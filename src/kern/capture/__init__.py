@@ -1,0 +1,17 @@
+"""Recording what a CUDA program runs: a C library inside the program, and the command that puts it there."""
+
+from kern.capture.command import run_recorded
+from kern.capture.errors import CaptureError
+from kern.capture.library import recorder_library
+from kern.capture.summary import ProcessSummary, summarize
+from kern.capture.toolkit import Toolkit, find_toolkit
+
+__all__ = [
+    "CaptureError",
+    "ProcessSummary",
+    "Toolkit",
+    "find_toolkit",
+    "recorder_library",
+    "run_recorded",
+    "summarize",
+]

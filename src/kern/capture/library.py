@@ -1,0 +1,73 @@
+"""Compiling the recorder with the system's C compiler, once for each version of it and of the headers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kern.capture.errors import RecorderNotBuilt
+from kern.capture.toolkit import Toolkit
+
+SOURCES: Final = Path(__file__).parent / "recorder"
+_FLAGS: Final = ("-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
+_HEADERS: Final = ("cuda.h", "cupti_callbacks.h", "cupti_driver_cbid.h", "generated_cuda_meta.h")
+_SHOWN_LINES: Final = 12
+
+
+def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
+    """The recorder as a shared object in the user's cache, compiled by `compiler` if it is not there yet.
+
+    Raises RecorderNotBuilt.
+    """
+    folder = _cache()
+    try:
+        library = folder / f"recorder-{_key(toolkit, compiler)}.so"
+        if library.is_file():
+            return library
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".recorder-", dir=folder) as scratch:
+            built = Path(scratch, library.name)
+            _compile(toolkit, compiler, built)
+            built.rename(library)
+    except OSError as error:
+        raise RecorderNotBuilt(
+            f"the recorder cannot be kept in {folder}: {error.strerror}",
+            "name a folder that can be written in XDG_CACHE_HOME",
+        ) from error
+    return library
+
+
+def _cache() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or ""
+    return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "kern"
+
+
+def _key(toolkit: Toolkit, compiler: Sequence[str]) -> str:
+    """A hash of all that the library is made of."""
+    digest = hashlib.sha256("\0".join((*compiler, *_FLAGS)).encode(errors="surrogateescape"))
+    headers = [folder / name for folder in toolkit.includes for name in _HEADERS if (folder / name).is_file()]
+    for path in (*sorted(SOURCES.iterdir()), *headers):
+        digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _compile(toolkit: Toolkit, compiler: Sequence[str], output: Path) -> None:
+    command = [
+        *compiler,
+        *_FLAGS,
+        *(f"-I{folder}" for folder in (SOURCES, *toolkit.includes)),
+        *(str(source) for source in sorted(SOURCES.glob("*.c"))),
+        *("-o", str(output), "-ldl"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0 or not output.is_file():
+        said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}"
+        raise RecorderNotBuilt(
+            f"`{compiler[0]}` could not compile the recorder against the headers in {toolkit.includes[0]}:\n{said}",
+            "it needs gcc or clang, and the headers of CUDA 12.8 or later",
+        )

@@ -1,0 +1,87 @@
+/* Which words are addresses, of what memory, and what lies behind those of the host. */
+#include "pointers.h"
+
+#include <string.h>
+
+#include "driver.h"
+#include "memory.h"
+
+enum { PAGE = 4096 };
+
+static const uint64_t LOWEST = 1u << 16, HIGHEST = UINT64_C(1) << 56; /* no mapping of a program lies outside */
+static const char *const NAMES[] = {"", "device", "managed", "pinned", "host"};
+
+/* The driver's answer; it leaves zeros for what it does not know. */
+static struct place driver_place(uint64_t address) {
+    uint64_t type = 0, managed = 0, base = 0, size = 0;
+    CUpointer_attribute ids[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                 CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *values[] = {&type, &managed, &base, &size};
+    struct place place = {NOT_MEMORY, 0, 0};
+    if (driver.PointerGetAttributes(4, ids, values, address) != CUDA_SUCCESS)
+        return place;
+    if ((managed & 0xff) != 0)
+        place.memory = MANAGED;
+    else if ((uint32_t)type == CU_MEMORYTYPE_DEVICE)
+        place.memory = DEVICE;
+    else if ((uint32_t)type == CU_MEMORYTYPE_HOST)
+        place.memory = PINNED;
+    place.base = base;
+    place.size = size;
+    return place;
+}
+
+struct place place_of(uint64_t address) {
+    struct place place = {NOT_MEMORY, 0, 0};
+    char byte;
+    if (address < LOWEST || address >= HIGHEST)
+        return place;
+    place = driver_place(address);
+    if (place.memory == NOT_MEMORY && memory_read(&byte, (const void *)(uintptr_t)address, 1) &&
+        memory_mapping(address, &place.base, &place.size))
+        place.memory = HOST;
+    return place;
+}
+
+bool is_host(enum memory memory) { return memory == HOST || memory == PINNED; }
+
+size_t read_host(void *to, uint64_t address, struct place place, size_t size) {
+    const void *from = (const void *)(uintptr_t)address;
+    if (place.memory == PINNED) {
+        uint64_t left = place.base + place.size - address;
+        return memory_read_pinned(to, from, place.size && left < size ? (size_t)left : size);
+    }
+    if (place.memory != HOST)
+        return 0;
+    size_t in_page = PAGE - (size_t)(address % PAGE);
+    if (memory_read(to, from, size))
+        return size;
+    return in_page < size && memory_read(to, from, in_page) ? in_page : 0;
+}
+
+static void put_pointer(struct text *line, uint64_t address, struct place place, long param, size_t at, bool first) {
+    unsigned char data[DATA_BYTES];
+    text_put(line, first ? "{" : ",{");
+    if (param >= 0)
+        text_format(line, "\"param\":%ld,", param);
+    text_format(line, "\"at\":%zu,\"memory\":\"%s\",\"range\":[%llu,%llu]", at, NAMES[place.memory],
+                (unsigned long long)place.base, (unsigned long long)place.size);
+    size_t read = is_host(place.memory) ? read_host(data, address, place, sizeof data) : 0;
+    if (read) {
+        text_put(line, ",\"data\":");
+        text_hex(line, data, read);
+    }
+    text_put(line, "}");
+}
+
+void put_pointers(struct text *line, const unsigned char *bytes, size_t size, size_t offset, long param, bool *first) {
+    for (size_t at = (8 - offset % 8) % 8; at + 8 <= size; at += 8) {
+        uint64_t word;
+        memcpy(&word, bytes + at, sizeof word);
+        struct place place = place_of(word);
+        if (place.memory == NOT_MEMORY)
+            continue;
+        put_pointer(line, word, place, param, at, *first);
+        *first = false;
+    }
+}

@@ -1,0 +1,71 @@
+"""Where the headers of CUDA and CUPTI are, and CUPTI's library: from NVIDIA's wheels, or from a toolkit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from kern.capture.errors import HeadersMissing
+from kern.manifest.errors import install_hint
+
+_CUPTI_HEADER: Final = "cupti_callbacks.h"
+_CUDA_HEADER: Final = "cuda.h"
+_LIBRARIES: Final = ("libcupti.so.13", "libcupti.so.12")
+_WHEELS: Final = ("nvidia.cu13", "nvidia.cuda_cupti", "nvidia.cuda_runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """The folders to include, CUPTI's first, and CUPTI's library where there is one beside them."""
+
+    includes: tuple[Path, ...]
+    library: Path | None
+
+
+def find_toolkit() -> Toolkit:
+    """NVIDIA's wheels in this Python, else the toolkit of CUDA_HOME, else the one of /usr/local/cuda.
+
+    Headers are never mixed of two of them. Raises HeadersMissing.
+    """
+    for folders in _places():
+        toolkit = _toolkit(folders)
+        if toolkit is not None:
+            return toolkit
+    raise HeadersMissing(
+        f"CUPTI's headers ({_CUPTI_HEADER}) and CUDA's ({_CUDA_HEADER}) are not found",
+        f"{install_hint('capture')}; or name a CUDA toolkit in CUDA_HOME",
+    )
+
+
+def _places() -> Iterator[list[Path]]:
+    """The root folders of each installation, the preferred first."""
+    yield [folder for name in _WHEELS for folder in _wheel(name)]
+    for root in filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda")):
+        yield [Path(root), Path(root, "extras", "CUPTI"), *sorted(Path(root, "targets").glob("*-linux"))]
+
+
+def _wheel(name: str) -> list[Path]:
+    try:
+        spec = find_spec(name)
+    except ModuleNotFoundError:
+        return []
+    return [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+
+
+def _toolkit(folders: list[Path]) -> Toolkit | None:
+    includes = [_holder([folder / "include" for folder in folders], name) for name in (_CUPTI_HEADER, _CUDA_HEADER)]
+    found = [folder for folder in includes if folder is not None]
+    if len(found) != len(includes):
+        return None
+    places = [folder / library for folder in folders for library in ("lib64", "lib")]
+    holders = ((_holder(places, name), name) for name in _LIBRARIES)
+    library = next((folder / name for folder, name in holders if folder is not None), None)
+    return Toolkit(tuple(dict.fromkeys(found)), library)
+
+
+def _holder(folders: list[Path], name: str) -> Path | None:
+    return next((folder for folder in folders if (folder / name).is_file()), None)
