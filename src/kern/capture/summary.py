@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,11 @@ def _process(folder: Path) -> ProcessSummary:
     )
 
 
-def _lines(path: Path) -> list[tuple[str, bytes]]:
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     if not path.is_file():
-        return []
+        return
     with path.open("rb") as file:
-        return [
-            (record[1].decode(), line)
-            for line in file
-            if line.endswith(b"\n") and (record := _RECORD.match(line)) is not None
-        ]
+        for line in file:
+            record = _RECORD.match(line)
+            if record is not None and line.endswith(b"\n"):
+                yield record[1].decode(), line

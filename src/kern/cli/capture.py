@@ -8,6 +8,7 @@ from pathlib import Path
 from kern.capture import ProcessSummary, find_toolkit, recorder_library, run_recorded, summarize
 from kern.capture.errors import NothingRecorded
 from kern.cli.terminal import printable
+from kern.manifest.counts import counted
 from kern.models.kernels.compile_host import compiler_command
 
 _SHOWN_LOG_LINES = 5
@@ -20,32 +21,41 @@ def capture(command: list[str], dump: Path) -> int:
     status = run_recorded(command, dump, library, toolkit.library)
     processes = summarize(dump)
     for process in processes:
-        for line in _told(process):
-            print(f"kern: {printable(line)}", file=sys.stderr)
-    if status == 0 and not any(process.launches or process.graph_launches for process in processes):
-        raise NothingRecorded(*_why_nothing(processes, dump))
+        _say(_told(process))
+    if not any(process.launches or process.graph_launches for process in processes):
+        nothing = NothingRecorded(*_why_nothing(processes, dump))
+        if status == 0:
+            raise nothing
+        _say([str(nothing)])
     return status
+
+
+def _say(lines: list[str]) -> None:
+    for line in lines:
+        print(f"kern: {printable(line)}", file=sys.stderr)
 
 
 def _told(process: ProcessSummary) -> list[str]:
     share = f", {process.attributed / process.launches:.2%} with their module" if process.launches else ""
     lines = [
         f"{process.folder}: {' '.join(process.command)}",
-        f"  {process.launches:,} launches of {process.kernels:,} kernels{share}; {process.modules:,} modules",
-        f"  {process.copies:,} copies, {process.fills:,} fills, {process.graphs:,} graphs launched "
-        f"{process.graph_launches:,} times; {process.lost:,} not recorded",
+        f"  {counted(process.launches, 'launch')} of {counted(process.kernels, 'kernel')}{share}; "
+        f"{counted(process.modules, 'module')}",
+        f"  {process.copies:,} copies, {counted(process.fills, 'fill')}, {counted(process.graphs, 'graph')} "
+        f"with {counted(process.graph_launches, 'launch')}; {process.lost:,} not recorded",
     ]
     if not process.ended:
-        lines.append("  the recording has no end: the process was killed, ended by _exit, or its log says why")
+        lines.append("  no end is recorded: the process was killed or left by _exit, or its log says why")
     lines += [f"  log: {line}" for line in process.log[:_SHOWN_LOG_LINES]]
     if len(process.log) > _SHOWN_LOG_LINES:
-        lines.append(f"  log: and {len(process.log) - _SHOWN_LOG_LINES:,} lines more in {process.folder}/recorder.log")
+        lines.append(f"  log: {len(process.log) - _SHOWN_LOG_LINES:,} more in {process.folder}/recorder.log")
     return lines
 
 
 def _why_nothing(processes: tuple[ProcessSummary, ...], dump: Path) -> tuple[str, str]:
+    nothing = f"nothing was recorded in {dump}"
     if not processes:
-        return f"nothing was recorded in {dump}: no process of the command initialised CUDA", ""
+        return f"{nothing}: no process of the command initialised CUDA with the recorder in it", ""
     if any(process.log for process in processes):
-        return f"nothing was recorded in {dump}: the recorder could not start", "its log above says why"
-    return f"nothing was recorded in {dump}: CUDA was initialised, and nothing was launched", ""
+        return f"{nothing}: the recorder could not start, or not go on", "its log above says why"
+    return f"{nothing}: CUDA was initialised, and nothing was launched", ""

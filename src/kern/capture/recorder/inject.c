@@ -11,7 +11,7 @@
 #include "modules.h"
 #include "output.h"
 
-enum { MOST_IDS = 4096, MOST_COMMAND = 1 << 16 };
+enum { MOST_IDS = 4096 };
 
 static const struct traced *by_id[MOST_IDS];
 static __thread bool inside; /* the recorder's own calls of the driver are not recorded */
@@ -54,20 +54,30 @@ static void on_callback(void *unused, CUpti_CallbackDomain domain, CUpti_Callbac
     errno = error;
 }
 
-static void put_command(struct text *line) {
-    char command[MOST_COMMAND];
+/* The arguments of this process, each ended by a NUL. */
+static struct text read_command(void) {
+    struct text command = {0};
+    char piece[1024];
+    ssize_t size;
     int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t size = file < 0 ? 0 : read(file, command, sizeof command - 1);
+    while (file >= 0 && (size = read(file, piece, sizeof piece)) > 0)
+        text_bytes(&command, piece, (size_t)size);
     if (file >= 0)
         close(file);
-    command[size > 0 ? size : 0] = 0;
+    text_bytes(&command, "", 1);
+    return command;
+}
+
+static void put_command(struct text *line) {
+    struct text command = read_command();
     text_put(line, ",\"command\":[");
-    for (ssize_t at = 0; at < size; at += (ssize_t)strlen(command + at) + 1) {
+    for (size_t at = 0; !command.incomplete && at + 1 < command.length; at += strlen(command.data + at) + 1) {
         if (at)
             text_put(line, ",");
-        text_string(line, command + at, strlen(command + at));
+        text_string(line, command.data + at, strlen(command.data + at));
     }
     text_put(line, "]");
+    text_free(&command);
 }
 
 static void say_process(void) {

@@ -70,13 +70,13 @@ static void record(const struct call *call, const struct launch *launch) {
     const CUlaunchConfig *config = &launch->config;
     const struct kernel *kernel = kernel_of(launch->function, call);
     CUlaunchAttribute attributes[MOST_ATTRIBUTES];
-    unsigned number = config->numAttrs < MOST_ATTRIBUTES ? config->numAttrs : MOST_ATTRIBUTES;
+    unsigned number = config->numAttrs;
     if (!kernel) {
         output_lost("a launch", "no memory is left for it");
         return;
     }
-    if (number && !memory_read(attributes, config->attrs, number * sizeof *attributes)) {
-        output_lost("the attributes of a launch", "their memory cannot be read");
+    if (number > MOST_ATTRIBUTES || (number && !memory_read(attributes, config->attrs, number * sizeof *attributes))) {
+        output_lost("the attributes of a launch", "they are more than any launch has, or cannot be read");
         number = 0;
     }
     struct text line = {0};

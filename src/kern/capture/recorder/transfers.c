@@ -211,7 +211,7 @@ void on_copy_3d_async(const struct call *call) {
 
 void on_copy_untold(const struct call *call) {
     (void)call;
-    output_lost("a copy", "copies between arrays, between devices in three dimensions, and batches of those are not recorded");
+    output_lost("a copy", "copies of arrays, and those of three dimensions by peers or in batches, are not recorded");
 }
 
 /* The value of one element stands in `field`; both forms of a call begin with the same arguments. */
