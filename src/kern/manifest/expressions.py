@@ -161,9 +161,15 @@ def show(expr: Expr) -> str:
         case Sym():
             return expr.sym
         case CeilDiv():
-            return f"ceil({show(expr.ceil_div[0])} / {expr.ceil_div[1]})"
+            return f"ceil({_operand(expr.ceil_div[0])} / {expr.ceil_div[1]})"
         case Mul():
-            inner = show(expr.mul[0])
-            return (f"({inner})" if isinstance(expr.mul[0], Add) else inner) + f" * {expr.mul[1]}"
+            return f"{_operand(expr.mul[0])} * {expr.mul[1]}"
         case Add():
-            return f"{show(expr.add[0])} + {show(expr.add[1])}"
+            first, second = expr.add
+            if isinstance(second, int) and second < 0:
+                return f"{show(first)} - {-second}"
+            return f"{show(first)} + {show(second)}"
+
+
+def _operand(expr: Expr) -> str:
+    return f"({show(expr)})" if isinstance(expr, Add) else show(expr)

@@ -1,53 +1,50 @@
-"""Cutting a run into passes, by what recurs: no knowledge of the program, and no time alone.
+"""Finding passes in a run by what recurs: no knowledge of the program, and no times.
 
 A pass touches the memory that it keeps (its weights) once each, always in the same order; memory that it uses over and
 over, or that moves, recurs at other distances. So the addresses that recur at the distance which most of them share,
-for longest, are taken for anchors, and a pass begins where they start over. Launches between the last anchor of a pass
-and the first of the next one are divided at the place where the program waits longest, judged over all such gaps.
+for longest, are taken for anchors, and a pass begins where they start over.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 from typing import Final, TypeAlias
 
 import numpy as np
 
-from kern.mining.launches import Copy, Event, Launch
+from kern.mining.launches import Event, Launch
+from kern.mining.records import Three
 
 Span: TypeAlias = tuple[int, int]
 """The orders of the first event of a pass and of the one after its last."""
 
-_FAMILY: Final = 0.25
-"""The share of a pass's anchors that stand in kernels which most passes launch; initialisation has none of those."""
+_FAMILY: Final = 0.1
+"""The least share of a pass's anchors in kernels that most passes launch: other sizes may have other kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """An identity was seen in an event."""
+    """An identity was seen in a launch."""
 
-    order: int
+    launch: Launch
     identity: int
-    symbol: str
 
 
-def cut(events: Sequence[Event]) -> tuple[Span, ...]:
-    """The passes, in order and apart from each other; none where nothing recurs."""
+def find_cores(events: Sequence[Event]) -> tuple[Span, ...]:
+    """Each pass from its first anchor to its last, in order; none where nothing recurs."""
     launches = [event for event in events if isinstance(event, Launch)]
     sightings = _anchors(_addresses(launches)) or _anchors(_symbols(launches))
-    passes = _family(_segments(sightings))
-    cores = [(part[0].order, part[-1].order + 1) for part in passes]
-    return _extended(cores, events)
+    segments = _segments(sightings, _beginning(sightings))
+    return tuple((part[0].launch.order, part[-1].launch.order + 1) for part in _family(segments))
 
 
 def _addresses(launches: Sequence[Launch]) -> list[_Sighting]:
     """Each device address in each launch, once."""
     return [
-        _Sighting(launch.order, address, launch.symbol)
+        _Sighting(launch, address)
         for launch in launches
         for address in dict.fromkeys(p.address for p in launch.pointers if p.on_device)
     ]
@@ -56,9 +53,7 @@ def _addresses(launches: Sequence[Launch]) -> list[_Sighting]:
 def _symbols(launches: Sequence[Launch]) -> list[_Sighting]:
     """Kernels in place of addresses, for a record without any."""
     number: dict[str, int] = {}
-    return [
-        _Sighting(launch.order, number.setdefault(launch.symbol, len(number)), launch.symbol) for launch in launches
-    ]
+    return [_Sighting(launch, number.setdefault(launch.symbol, len(number))) for launch in launches]
 
 
 def _anchors(sightings: Sequence[_Sighting]) -> list[_Sighting]:
@@ -71,7 +66,7 @@ def _anchors(sightings: Sequence[_Sighting]) -> list[_Sighting]:
     """
     if not sightings:
         return []
-    orders = np.array([s.order for s in sightings])
+    orders = np.array([s.launch.order for s in sightings])
     identities = np.array([s.identity for s in sightings], dtype=np.uint64)
     ranked = np.lexsort((orders, identities))
     orders, identities = orders[ranked], identities[ranked]
@@ -98,8 +93,29 @@ def _shared_distance(found: Sequence[tuple[int, int, int]]) -> frozenset[int]:
     return frozenset(identity for _, _, identity in found[slice(*best)])
 
 
-def _segments(sightings: Sequence[_Sighting]) -> list[list[_Sighting]]:
-    """The sightings, cut where the anchors start over: two that follow each other were both seen since the last cut.
+def _beginning(sightings: Sequence[_Sighting]) -> int | None:
+    """The anchor that passes begin with: where the grids before do not tell the grids after.
+
+    Inside a pass, equal grids are followed by equal ones; after its end comes a pass of any size. None where all
+    passes are alike.
+    """
+    following: defaultdict[tuple[int, int], defaultdict[Three, Counter[Three]]] = defaultdict(
+        lambda: defaultdict(Counter)
+    )
+    for here, after in pairwise(sightings):
+        if here.launch is not after.launch:
+            following[here.identity, after.identity][here.launch.grid][after.launch.grid] += 1
+    surprises = {
+        pair: sum(grids.total() - max(grids.values()) for grids in followed.values())
+        for pair, followed in following.items()
+    }
+    (_, first), most = max(surprises.items(), key=lambda entry: entry[1], default=((0, 0), 0))
+    return first if most else None
+
+
+def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[list[_Sighting]]:
+    """The sightings, cut at the `first` anchor, and where anchors start over: two that follow each other were both seen
+    since the last cut.
 
     Two, since one alone may be a launch that came late.
     """
@@ -108,7 +124,7 @@ def _segments(sightings: Sequence[_Sighting]) -> list[list[_Sighting]]:
     single = len({s.identity for s in sightings}) == 1
     for here, after in pairwise([*sightings, *sightings[-1:]]):
         again = here.identity in seen and (single or (after.identity in seen and after is not here))
-        if again or not segments:
+        if again or here.identity == first or not segments:
             segments.append([])
             seen = set()
         segments[-1].append(here)
@@ -117,68 +133,21 @@ def _segments(sightings: Sequence[_Sighting]) -> list[list[_Sighting]]:
 
 
 def _family(segments: Sequence[list[_Sighting]]) -> list[list[_Sighting]]:
-    """The segments that are passes: whole ones, that launch what most whole ones launch."""
+    """The segments that are passes: whole ones, from the first kernel that most whole ones launch to the last.
+
+    What initialises the memory touches each anchor too, but with kernels of its own.
+    """
     most = max((len(segment) for segment in segments), default=0)
-    whole = [segment for segment in segments if 2 * len(segment) >= most]
-    launched = Counter(symbol for segment in whole for symbol in {s.symbol for s in segment})
+    whole = [segment for segment in segments if _whole(segment, most)]
+    launched = Counter(symbol for segment in whole for symbol in {s.launch.symbol for s in segment})
     common = {symbol for symbol, count in launched.items() if 2 * count >= len(whole) and count > 1}
-    return [s for s in whole if sum(x.symbol in common for x in s) >= _FAMILY * len(s)]
+    passes = []
+    for segment in whole:
+        places = [place for place, sighting in enumerate(segment) if sighting.launch.symbol in common]
+        if len(places) >= _FAMILY * len(segment):
+            passes.append(segment[places[0] : places[-1] + 1])
+    return [segment for segment in passes if _whole(segment, most)]
 
 
-def _extended(cores: Sequence[Span], events: Sequence[Event]) -> tuple[Span, ...]:
-    """Passes from their cores: each gap between two cores is divided between them."""
-    if not cores:
-        return ()
-    keys = [_key(event) for event in events]
-    gaps = [(before[1], after[0]) for before, after in pairwise(cores)]
-    usual = median([stop - start for start, stop in gaps]) if gaps else 0
-    close = [gap for gap in gaps if gap[1] - gap[0] <= 2 * usual + 2]
-    waits = _waits(close, events, keys)
-    divided = {gap: _longest_wait(gap, keys, waits) for gap in close}
-    tails = [keys[start:at] for (start, _), at in divided.items()]
-    heads = [keys[at:stop] for (_, stop), at in divided.items()]
-    spans = []
-    for (start, stop), before, after in zip(cores, [None, *gaps], [*gaps, None], strict=True):
-        if before in divided:
-            start = divided[before]
-        else:
-            start -= _like(keys[before[0] if before else 0 : start][::-1], [head[::-1] for head in heads])
-        if after in divided:
-            stop = divided[after]
-        else:
-            stop += _like(keys[stop : after[1] if after else None], tails)
-        spans.append((start, stop))
-    return tuple(spans)
-
-
-def _key(event: Event) -> Hashable:
-    """What kind of event this is."""
-    if isinstance(event, Launch):
-        return event.kernel.key
-    return ("copy", event.kind) if isinstance(event, Copy) else ("fill", event.width)
-
-
-def _waits(gaps: Sequence[Span], events: Sequence[Event], keys: Sequence[Hashable]) -> dict[Hashable, float]:
-    """The time that usually passes between two kinds of events that follow each other in a gap."""
-    times: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for start, stop in gaps:
-        for at in range(start, stop + 1):
-            times[keys[at - 1], keys[at]].append(events[at].time - events[at - 1].time)
-    return {pair: median(found) for pair, found in times.items()}
-
-
-def _longest_wait(gap: Span, keys: Sequence[Hashable], waits: dict[Hashable, float]) -> int:
-    return max(range(gap[0], gap[1] + 1), key=lambda at: waits[keys[at - 1], keys[at]])
-
-
-def _like(keys: Sequence[Hashable], known: Sequence[Sequence[Hashable]]) -> int:
-    """How many of the first `keys` are the beginning of one of the known sequences."""
-    longest = 0
-    for sequence in known:
-        same = 0
-        for one, other in zip(keys, sequence, strict=False):
-            if one != other:
-                break
-            same += 1
-        longest = max(longest, same)
-    return longest
+def _whole(segment: Sequence[_Sighting], most: int) -> bool:
+    return 2 * len(segment) >= most

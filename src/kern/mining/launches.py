@@ -13,7 +13,7 @@ from kern.mining.records import KernelAttributes, Memory, Three
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address inside a parameter, at byte `at` of parameter `param`.
+    """An address at byte `at` of parameter `param`; of the packed buffer, and `param` 0, where the layout is not known.
 
     `memory` and the allocation's `range` (base and bytes) are the driver's answer; for `host` memory the range is that
     of the process's mapping. `data` is what stood behind a host pointer, at most 256 bytes.

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kern.mining.cutting import Span, cut
+from kern.mining.cutting import Span, find_cores
+from kern.mining.ends import divide
 from kern.mining.errors import NotInRecord
 from kern.mining.launches import Event, Kernel, Launch
 from kern.mining.passes import Pass
 from kern.mining.recording import Recording, process_folders, read_recording
+from kern.mining.reference import Reference, choose
+from kern.mining.sites import Site, Unaligned, align
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,9 @@ class MinedProcess:
 
     recording: Recording
     passes: tuple[Pass, ...]
+    reference: Reference | None
+    sites: tuple[Site, ...]
+    unaligned: tuple[Unaligned, ...]
 
     def kernels(self, symbol: str) -> dict[Kernel, tuple[Pass, ...]]:
         """The kernels of that symbol, one for each module that holds one, and the passes that launch each."""
@@ -60,13 +66,26 @@ def mine(dump: Path) -> Mined:
 
 
 def _process(recording: Recording) -> MinedProcess:
-    return MinedProcess(recording, _passes(recording.events, cut(recording.events)))
+    """Find the passes, then their token counts, then their ends, and what stands where in them."""
+    events = recording.events
+    cores = find_cores(events)
+    rough = choose(align(_launches(events, cores))[0], len(cores))
+    spans = divide(events, cores, rough.chosen.tokens if rough else (None,) * len(cores))
+    sites, unaligned = align(_launches(events, spans))
+    reference = choose(sites, len(spans))
+    tokens = reference.chosen.tokens if reference else (None,) * len(spans)
+    return MinedProcess(recording, _passes(events, spans, tokens), reference, sites, unaligned)
 
 
-def _passes(events: Sequence[Event], spans: Sequence[Span]) -> tuple[Pass, ...]:
+def _launches(events: Sequence[Event], spans: Sequence[Span]) -> list[list[Launch]]:
+    return [[event for event in events[start:stop] if isinstance(event, Launch)] for start, stop in spans]
+
+
+def _passes(events: Sequence[Event], spans: Sequence[Span], tokens: Sequence[int | None]) -> tuple[Pass, ...]:
     variants: dict[tuple[tuple[str, str], ...], int] = {}
     passes = []
     for index, (start, stop) in enumerate(spans):
         kernels = tuple(event.kernel.key for event in events[start:stop] if isinstance(event, Launch))
-        passes.append(Pass(index, None, variants.setdefault(kernels, len(variants)), tuple(events[start:stop])))
+        variant = variants.setdefault(kernels, len(variants))
+        passes.append(Pass(index, tokens[index], variant, tuple(events[start:stop])))
     return tuple(passes)

@@ -216,7 +216,7 @@ class _Reader:
 
     def _launch(self, number: int, record: LaunchRecord) -> None:
         kernel = self._find(record.kernel)
-        pointers = _pointers(kernel, record.params, record.pointers)
+        pointers = _pointers(kernel, record)
         if record.capturing:
             self.captured += 1
             return
@@ -254,7 +254,7 @@ class _Reader:
         for node in record.nodes:
             if node.kernel is not None:
                 kernel = self._find(node.kernel)
-                nodes.append((kernel, node, _pointers(kernel, node.params, node.pointers)))
+                nodes.append((kernel, node, _pointers(kernel, node)))
         self.graphs[record.graph] = tuple(nodes)
 
     def _graph_launch(self, number: int, record: GraphLaunchRecord) -> None:
@@ -281,24 +281,26 @@ class _Reader:
             )
 
 
-def _pointers(
-    kernel: Kernel, params: tuple[bytes, ...] | None, records: tuple[PointerRecord, ...]
-) -> tuple[Pointer, ...]:
-    """The addresses in a launch's parameters, which must have the kernel's layout."""
-    if params is None:
-        if records:
-            raise _Fault(f"{kernel.symbol}: pointers in parameters that are not told")
-        return ()
-    if kernel.layout is None or tuple(map(len, params)) != kernel.layout.sizes:
+def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointer, ...]:
+    """The addresses in a launch's parameters, which must have the kernel's layout, or in its whole packed buffer."""
+    if launch.params is None:
+        whole = launch.whole or b""
+        return tuple(_pointer(kernel, whole, record) for record in launch.pointers)
+    if kernel.layout is None or tuple(map(len, launch.params)) != kernel.layout.sizes:
         raise _Fault(f"{kernel.symbol}: the parameters' sizes are not those of the kernel")
-    return tuple(_pointer(kernel, params, record) for record in records)
+    pointers = []
+    for record in launch.pointers:
+        if record.param is None or record.param >= len(launch.params):
+            raise _Fault(f"{kernel.symbol}: a pointer in a parameter that there is not")
+        pointers.append(_pointer(kernel, launch.params[record.param], record))
+    return tuple(pointers)
 
 
-def _pointer(kernel: Kernel, params: tuple[bytes, ...], record: PointerRecord) -> Pointer:
-    if record.param >= len(params) or record.at + _WORD > len(params[record.param]):
+def _pointer(kernel: Kernel, data: bytes, record: PointerRecord) -> Pointer:
+    if record.at + _WORD > len(data):
         raise _Fault(f"{kernel.symbol}: a pointer lies outside its parameter")
-    address = int.from_bytes(params[record.param][record.at : record.at + _WORD], "little")
-    return Pointer(record.param, record.at, address, record.memory, record.range, record.data)
+    address = int.from_bytes(data[record.at : record.at + _WORD], "little")
+    return Pointer(record.param or 0, record.at, address, record.memory, record.range, record.data)
 
 
 def process_folders(dump: Path) -> Iterator[Path]:

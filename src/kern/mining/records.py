@@ -85,12 +85,12 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class PointerRecord:
-    """An address inside a parameter, at byte `at` of it; `data` is what a host pointer led to."""
+    """An address, at byte `at` of a parameter, or of the whole packed buffer; `data` is what a host pointer led to."""
 
     __pydantic_config__: ClassVar[ConfigDict] = WIRE
-    param: Half
     at: Half
     memory: Memory
+    param: Half | None = None
     range: tuple[Word, Word] | None = None
     data: bytes | None = None
 
@@ -161,7 +161,9 @@ class NodeRecord:
     block: Three = (1, 1, 1)
     shared: Half = 0
     attributes: Attributes = field(default_factory=dict)
+    via: str = "params"
     params: tuple[bytes, ...] | None = None
+    whole: Annotated[bytes | None, Field(alias="bytes")] = None
     pointers: tuple[PointerRecord, ...] = ()
 
 
