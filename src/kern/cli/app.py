@@ -268,7 +268,7 @@ def bench(
     )
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(context_settings={"allow_interspersed_args": False})
 def capture(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="The command to record, after `--`.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DUMP", help="The folder to write.")],
