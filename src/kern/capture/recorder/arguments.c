@@ -69,9 +69,15 @@ static const unsigned char *param_at(const struct kernel *kernel, const unsigned
     return bytes + at;
 }
 
+static void end_pointers(struct pointers *pointers) {
+    text_put(pointers->line, "]");
+    if (pointers->host_words)
+        text_format(pointers->line, ",\"host_words\":%zu", pointers->host_words);
+}
+
 static void put_params(struct text *line, const struct kernel *kernel, const unsigned char *bytes, bool packed) {
     size_t running = 0;
-    bool first = true;
+    struct pointers pointers = {line, false, 0};
     text_put(line, ",\"params\":[");
     for (size_t i = 0; i < kernel->param_count; i++) {
         if (i)
@@ -82,9 +88,9 @@ static void put_params(struct text *line, const struct kernel *kernel, const uns
     running = 0;
     for (size_t i = 0; i < kernel->param_count; i++) {
         const unsigned char *param = param_at(kernel, bytes, packed, i, &running);
-        put_pointers(line, param, kernel->params[i].size, kernel->params[i].offset, (long)i, &first);
+        put_pointers(&pointers, param, kernel->params[i].size, kernel->params[i].offset, (long)i);
     }
-    text_put(line, "]");
+    end_pointers(&pointers);
 }
 
 static void put_extra(struct text *line, const struct kernel *kernel, void **extra) {
@@ -93,14 +99,14 @@ static void put_extra(struct text *line, const struct kernel *kernel, void **ext
     if (packed.bytes && kernel->has_layout && fits(kernel, packed.size)) {
         put_params(line, kernel, packed.bytes, true);
     } else {
-        bool first = true;
+        struct pointers pointers = {line, false, 0};
         text_put(line, ",\"params\":null");
         if (packed.bytes) {
             text_put(line, ",\"bytes\":");
             text_hex(line, packed.bytes, packed.size);
             text_put(line, ",\"pointers\":[");
-            put_pointers(line, packed.bytes, packed.size, 0, -1, &first);
-            text_put(line, "]");
+            put_pointers(&pointers, packed.bytes, packed.size, 0, -1);
+            end_pointers(&pointers);
         } else {
             output_lost("the parameters of a launch", "its packed buffer cannot be read");
         }

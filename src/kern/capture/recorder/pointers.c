@@ -6,7 +6,7 @@
 #include "driver.h"
 #include "memory.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, DATA_BYTES = 64 };
 
 static const uint64_t LOWEST = 1u << 16, HIGHEST = UINT64_C(1) << 56; /* no mapping of a program lies outside */
 static const char *const NAMES[] = {"", "device", "managed", "pinned", "host"};
@@ -31,14 +31,19 @@ static struct place driver_place(uint64_t address) {
     return place;
 }
 
+static bool possible(uint64_t address) { return address >= LOWEST && address < HIGHEST; }
+
+static bool readable(uint64_t address) {
+    char byte;
+    return memory_read(&byte, (const void *)(uintptr_t)address, 1);
+}
+
 struct place place_of(uint64_t address) {
     struct place place = {NOT_MEMORY, 0, 0};
-    char byte;
-    if (address < LOWEST || address >= HIGHEST)
+    if (!possible(address))
         return place;
     place = driver_place(address);
-    if (place.memory == NOT_MEMORY && memory_read(&byte, (const void *)(uintptr_t)address, 1) &&
-        memory_mapping(address, &place.base, &place.size))
+    if (place.memory == NOT_MEMORY && readable(address) && memory_mapping(address, &place.base, &place.size))
         place.memory = HOST;
     return place;
 }
@@ -59,14 +64,17 @@ size_t read_host(void *to, uint64_t address, struct place place, size_t size) {
     return in_page < size && memory_read(to, from, in_page) ? in_page : 0;
 }
 
-static void put_pointer(struct text *line, uint64_t address, struct place place, long param, size_t at, bool first) {
+static void put_pointer(struct pointers *pointers, uint64_t word, struct place place, long param, size_t at,
+                        bool whole) {
     unsigned char data[DATA_BYTES];
-    text_put(line, first ? "{" : ",{");
+    struct text *line = pointers->line;
+    text_put(line, pointers->any ? ",{" : "{");
+    pointers->any = true;
     if (param >= 0)
         text_format(line, "\"param\":%ld,", param);
     text_format(line, "\"at\":%zu,\"memory\":\"%s\",\"range\":[%llu,%llu]", at, NAMES[place.memory],
                 (unsigned long long)place.base, (unsigned long long)place.size);
-    size_t read = is_host(place.memory) ? read_host(data, address, place, sizeof data) : 0;
+    size_t read = whole && is_host(place.memory) ? read_host(data, word, place, sizeof data) : 0;
     if (read) {
         text_put(line, ",\"data\":");
         text_hex(line, data, read);
@@ -74,14 +82,17 @@ static void put_pointer(struct text *line, uint64_t address, struct place place,
     text_put(line, "}");
 }
 
-void put_pointers(struct text *line, const unsigned char *bytes, size_t size, size_t offset, long param, bool *first) {
+void put_pointers(struct pointers *pointers, const unsigned char *bytes, size_t size, size_t offset, long param) {
+    bool whole = param >= 0 && size == sizeof(uint64_t);
     for (size_t at = (8 - offset % 8) % 8; at + 8 <= size; at += 8) {
         uint64_t word;
         memcpy(&word, bytes + at, sizeof word);
-        struct place place = place_of(word);
-        if (place.memory == NOT_MEMORY)
+        if (!possible(word))
             continue;
-        put_pointer(line, word, place, param, at, *first);
-        *first = false;
+        struct place place = whole ? place_of(word) : driver_place(word);
+        if (place.memory != NOT_MEMORY)
+            put_pointer(pointers, word, place, param, at, whole);
+        else if (!whole)
+            pointers->host_words += readable(word);
     }
 }

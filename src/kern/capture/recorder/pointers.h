@@ -8,8 +8,6 @@
 
 #include "text.h"
 
-enum { DATA_BYTES = 256 };
-
 enum memory { NOT_MEMORY, DEVICE, MANAGED, PINNED, HOST };
 
 struct place {
@@ -25,9 +23,19 @@ bool is_host(enum memory memory);
 /* Up to `size` bytes behind an address of the host's memory; the number read, 0 where that cannot be done. */
 size_t read_host(void *to, uint64_t address, struct place place, size_t size);
 
-/* Write an object for each 8-byte aligned word of a parameter that is an address, each after a comma but the first.
+/* The addresses among a launch's parameters, as they are written. */
+struct pointers {
+    struct text *line;
+    bool any;
+    size_t host_words;
+};
+
+/* Write an object for each 8-byte aligned word of a parameter that is an address.
+
+   Inside a larger parameter only what the driver knows is told: the padding of a struct keeps what the stack held
+   before, and that is full of addresses of the program's own memory. Such words are counted in `host_words`.
 
    `offset` is the parameter's place among all, `param` its index, or negative for a buffer that is not cut. */
-void put_pointers(struct text *line, const unsigned char *bytes, size_t size, size_t offset, long param, bool *first);
+void put_pointers(struct pointers *pointers, const unsigned char *bytes, size_t size, size_t offset, long param);
 
 #endif

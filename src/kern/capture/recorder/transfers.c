@@ -7,6 +7,8 @@
 #include "pointers.h"
 #include "streams.h"
 
+enum { DATA_BYTES = 256 };
+
 struct copy {
     uint64_t from, to, bytes;
     const char *kind;
