@@ -8,7 +8,7 @@ for longest, are taken for anchors, and a pass begins where they start over.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -27,57 +27,91 @@ _FAMILY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """An identity was seen in a launch."""
+    """The identities that are seen in a launch, each once."""
 
     launch: Launch
-    identity: int
+    identities: tuple[int, ...]
+
+
+_Segment: TypeAlias = Sequence[_Sighting]
+_Shape: TypeAlias = tuple[str, Three]
+"""A kernel's symbol and its grid."""
 
 
 def find_cores(events: Sequence[Event]) -> tuple[Span, ...]:
     """Each pass from its first anchor to its last, in order; none where nothing recurs."""
     launches = [event for event in events if isinstance(event, Launch)]
-    sightings = _anchors(_addresses(launches)) or _anchors(_symbols(launches))
-    segments = _segments(sightings, _beginning(sightings))
-    return tuple((part[0].launch.order, part[-1].launch.order + 1) for part in _family(segments))
+    sightings = _addresses(launches) or _symbols(launches)
+    passes = _passes(sightings)
+    if passes:  # again, without what came before and after: initialisation touches the weights too
+        first, last = passes[0][0].launch.order, passes[-1][-1].launch.order
+        passes = _passes([s for s in sightings if first <= s.launch.order <= last]) or passes
+    return tuple((part[0].launch.order, part[-1].launch.order + 1) for part in passes)
+
+
+def _passes(sightings: Sequence[_Sighting]) -> list[_Segment]:
+    """The passes, from the first anchor to the last that tell their size, where any do."""
+    anchored = _anchored(sightings)
+    telling = _telling(anchored)
+    segments = _family(_segments(anchored, _beginning([s for s in anchored if telling.intersection(s.identities)])))
+    return [_between(segment, telling) for segment in segments]
+
+
+def _telling(sightings: Sequence[_Sighting]) -> frozenset[int]:
+    """The anchors that tell a pass's size: those seen in at least half as many shapes as any; none if all keep theirs."""
+    shapes: defaultdict[int, set[_Shape]] = defaultdict(set)
+    for sighting in sightings:
+        for identity in sighting.identities:
+            shapes[identity].add(_shape(sighting))
+    most = max(map(len, shapes.values()), default=0)
+    return frozenset(identity for identity, found in shapes.items() if len(found) > 1 and 2 * len(found) >= most)
+
+
+def _shape(sighting: _Sighting) -> _Shape:
+    return sighting.launch.symbol, sighting.launch.grid
+
+
+def _between(segment: _Segment, identities: frozenset[int]) -> _Segment:
+    """A segment from the first to the last sighting of any of the identities; all of it where there is none."""
+    places = [place for place, sighting in enumerate(segment) if identities.intersection(sighting.identities)]
+    return segment[places[0] : places[-1] + 1] if places else segment
 
 
 def _addresses(launches: Sequence[Launch]) -> list[_Sighting]:
-    """Each device address in each launch, once."""
+    """The device addresses that each launch is given."""
     return [
-        _Sighting(launch, address)
+        _Sighting(launch, tuple({pointer.address for pointer in launch.pointers if pointer.on_device}))
         for launch in launches
-        for address in dict.fromkeys(p.address for p in launch.pointers if p.on_device)
+        if any(pointer.on_device for pointer in launch.pointers)
     ]
 
 
 def _symbols(launches: Sequence[Launch]) -> list[_Sighting]:
     """Kernels in place of addresses, for a record without any."""
     number: dict[str, int] = {}
-    return [_Sighting(launch, number.setdefault(launch.symbol, len(number))) for launch in launches]
+    return [_Sighting(launch, (number.setdefault(launch.symbol, len(number)),)) for launch in launches]
 
 
-def _anchors(sightings: Sequence[_Sighting]) -> list[_Sighting]:
+def _anchored(sightings: Sequence[_Sighting]) -> list[_Sighting]:
     """The sightings of those identities that recur at one distance: that which they share for longest.
 
-    An identity's distance is the lower median of the events between its sightings, and counts for as long as it is
-    seen. Distances within a factor of two belong together. The weight grows with the root of the distance: what is
-    used in every part of a pass recurs at short distances, but is little beside the weights; what is used in some
+    An identity's distance is that between its sightings which a third of them do not reach, and counts for as long as
+    it is seen. Distances within a factor of two belong together. The weight grows with the root of the distance: what
+    is used in every part of a pass recurs at short distances, but is little beside the weights; what is used in some
     passes only recurs at longer ones, and is less still.
     """
-    if not sightings:
-        return []
-    orders = np.array([s.launch.order for s in sightings])
-    identities = np.array([s.identity for s in sightings], dtype=np.uint64)
-    ranked = np.lexsort((orders, identities))
-    orders, identities = orders[ranked], identities[ranked]
-    starts = np.flatnonzero(np.r_[True, identities[1:] != identities[:-1]])
+    seen: defaultdict[int, list[int]] = defaultdict(list)
+    for sighting in sightings:
+        for identity in sighting.identities:
+            seen[identity].append(sighting.launch.order)
     found: list[tuple[int, int, int]] = []
-    for start, stop in zip(starts, np.r_[starts[1:], len(orders)], strict=True):
-        if stop - start > 1:
-            gaps = np.sort(np.diff(orders[start:stop]))
-            found.append((int(gaps[(len(gaps) - 1) // 2]), int(gaps.sum()), int(identities[start])))
+    for identity, orders in seen.items():
+        if len(orders) > 1:
+            gaps = sorted(after - here for here, after in pairwise(orders))
+            found.append((gaps[(len(gaps) - 1) // 3], orders[-1] - orders[0], identity))
     chosen = _shared_distance(sorted(found))
-    return [s for s in sightings if s.identity in chosen]
+    kept = (_Sighting(s.launch, tuple(i for i in s.identities if i in chosen)) for s in sightings)
+    return [sighting for sighting in kept if sighting.identities]
 
 
 def _shared_distance(found: Sequence[tuple[int, int, int]]) -> frozenset[int]:
@@ -94,50 +128,51 @@ def _shared_distance(found: Sequence[tuple[int, int, int]]) -> frozenset[int]:
 
 
 def _beginning(sightings: Sequence[_Sighting]) -> int | None:
-    """The anchor that passes begin with: where the grids before do not tell the grids after.
+    """The first of the anchors that tell a pass's size: where the shape before does not tell the shape after.
 
-    Inside a pass, equal grids are followed by equal ones; after its end comes a pass of any size. None where all
-    passes are alike.
+    A shape is a kernel and its grid. Inside a pass, equal ones are followed by equal ones; after its end comes a pass
+    of any size. None where all passes are alike.
     """
-    following: defaultdict[tuple[int, int], defaultdict[Three, Counter[Three]]] = defaultdict(
-        lambda: defaultdict(Counter)
-    )
+    following: defaultdict[tuple[int, int], defaultdict[_Shape, Counter[_Shape]]]
+    following = defaultdict(lambda: defaultdict(Counter))
     for here, after in pairwise(sightings):
-        if here.launch is not after.launch:
-            following[here.identity, after.identity][here.launch.grid][after.launch.grid] += 1
+        following[here.identities[0], after.identities[0]][_shape(here)][_shape(after)] += 1
     surprises = {
-        pair: sum(grids.total() - max(grids.values()) for grids in followed.values())
+        pair: sum(shapes.total() - max(shapes.values()) for shapes in followed.values())
         for pair, followed in following.items()
     }
     (_, first), most = max(surprises.items(), key=lambda entry: entry[1], default=((0, 0), 0))
     return first if most else None
 
 
-def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[list[_Sighting]]:
-    """The sightings, cut at the `first` anchor, and where anchors start over: two that follow each other were both seen
-    since the last cut.
+def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[_Segment]:
+    """The sightings, cut at the `first` anchor and where anchors start over: two launches in turn have anchors that were
+    seen since the last cut.
 
     Two, since one alone may be a launch that came late.
     """
     segments: list[list[_Sighting]] = []
     seen: set[int] = set()
-    single = len({s.identity for s in sightings}) == 1
-    for here, after in pairwise([*sightings, *sightings[-1:]]):
-        again = here.identity in seen and (single or (after.identity in seen and after is not here))
-        if again or here.identity == first or not segments:
+    single = len({identity for s in sightings for identity in s.identities}) == 1
+    again = [False] * len(sightings)
+    for place, sighting in enumerate(sightings):
+        known = not seen.isdisjoint(sighting.identities)
+        after = sightings[place + 1].identities if place + 1 < len(sightings) else ()
+        again[place] = known and (single or not seen.isdisjoint(after))
+        if again[place] or first in sighting.identities or not segments:
             segments.append([])
             seen = set()
-        segments[-1].append(here)
-        seen.add(here.identity)
-    return segments
+        segments[-1].append(sighting)
+        seen.update(sighting.identities)
+    return [tuple(segment) for segment in segments]
 
 
-def _family(segments: Sequence[list[_Sighting]]) -> list[list[_Sighting]]:
+def _family(segments: Sequence[_Segment]) -> list[_Segment]:
     """The segments that are passes: whole ones, from the first kernel that most whole ones launch to the last.
 
     What initialises the memory touches each anchor too, but with kernels of its own.
     """
-    most = max((len(segment) for segment in segments), default=0)
+    most = max(map(len, segments), default=0)
     whole = [segment for segment in segments if _whole(segment, most)]
     launched = Counter(symbol for segment in whole for symbol in {s.launch.symbol for s in segment})
     common = {symbol for symbol, count in launched.items() if 2 * count >= len(whole) and count > 1}
@@ -149,5 +184,5 @@ def _family(segments: Sequence[list[_Sighting]]) -> list[list[_Sighting]]:
     return [segment for segment in passes if _whole(segment, most)]
 
 
-def _whole(segment: Sequence[_Sighting], most: int) -> bool:
+def _whole(segment: _Segment, most: int) -> bool:
     return 2 * len(segment) >= most

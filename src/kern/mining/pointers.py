@@ -1,0 +1,147 @@
+"""What each address that a kernel is given is, judged by how stable it is over the passes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from kern.mining.launches import Copy, Kernel, Memory, Pointer
+from kern.mining.passes import Pass
+from kern.mining.sites import Site
+
+Stability = Literal["own", "shared", "varying", "once"]
+"""`own`: one address in all passes, which no other call site of this kernel is given there. `shared`: one address in
+all passes, which others are given too. `varying`: it differs between passes. `once`: seen in a single pass."""
+
+Place: TypeAlias = tuple[int, int]
+"""A parameter, and the byte in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointerUse:
+    """A place in a call site's parameters that holds an address.
+
+    `addresses` has one for each launch, None where that held none (a null pointer). `ranges` are the allocations
+    they lie in, by base and bytes. `copied`: in each pass the host has copied into this address before the launch.
+    """
+
+    param: int
+    at: int
+    memory: Memory
+    stability: Stability
+    addresses: tuple[int | None, ...]
+    ranges: frozenset[tuple[int, int]]
+    copied: bool
+
+    @property
+    def address(self) -> int | None:
+        """The one address, None where there are several."""
+        return self.addresses[0] if len(set(self.addresses)) == 1 else None
+
+
+def classify(sites: Sequence[Site], passes: Sequence[Pass]) -> dict[Site, tuple[PointerUse, ...]]:
+    """The pointers of each call site."""
+    arrivals = [_Arrivals(each) for each in passes]
+    found = {site: _places(site) for site in sites}
+    given: defaultdict[tuple[tuple[str, str], Place], Counter[int]] = defaultdict(Counter)
+    for site, places in found.items():
+        for place, pointers in places.items():
+            addresses = {pointer.address for pointer in pointers if pointer}
+            given[site.kernel.key, place].update(addresses)
+    return {
+        site: tuple(
+            _use(site, place, pointers, given[site.kernel.key, place], arrivals) for place, pointers in places.items()
+        )
+        for site, places in found.items()
+    }
+
+
+def _places(site: Site) -> dict[Place, list[Pointer | None]]:
+    """The pointers at each place of a site, launch by launch."""
+    places: dict[Place, list[Pointer | None]] = {place: [] for place in site.pointer_places()}
+    for launch in site.launches:
+        here = {(pointer.param, pointer.at): pointer for pointer in launch.pointers}
+        for place, pointers in places.items():
+            pointers.append(here.get(place))
+    return places
+
+
+def _use(
+    site: Site,
+    place: Place,
+    pointers: Sequence[Pointer | None],
+    given: Mapping[int, int],
+    arrivals: Sequence[_Arrivals],
+) -> PointerUse:
+    addresses = tuple(pointer.address if pointer else None for pointer in pointers)
+    there = [pointer for pointer in pointers if pointer]
+    return PointerUse(
+        *place,
+        there[0].memory,
+        _stability(addresses, given),
+        addresses,
+        frozenset(pointer.range for pointer in there if pointer.range),
+        all(
+            pointer is not None and arrivals[index].holds(pointer.address, launch.order)
+            for index, launch, pointer in zip(site.passes, site.launches, pointers, strict=True)
+        ),
+    )
+
+
+def _stability(addresses: Sequence[int | None], given: Mapping[int, int]) -> Stability:
+    if len(addresses) == 1:
+        return "once"
+    if len(set(addresses)) > 1:
+        return "varying"
+    address = addresses[0]
+    return "shared" if address is not None and given[address] > 1 else "own"
+
+
+class _Arrivals:
+    """Where the host has copied to in a pass."""
+
+    def __init__(self, each: Pass) -> None:
+        copies = sorted(
+            (copy for copy in each.copies if copy.kind == "HtoD"), key=lambda copy: (copy.target, copy.order)
+        )
+        self._copies: list[Copy] = copies
+        self._targets = [copy.target for copy in copies]
+
+    def holds(self, address: int, order: int) -> bool:
+        """Whether a copy into `address` stands before the event of that order."""
+        last = bisect_right(self._targets, address)
+        return any(
+            copy.order < order and copy.target <= address < copy.target + copy.size
+            for copy in self._copies[max(0, last - 8) : last]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory that several launches of one pass are given: each use is a launch's place in the pass, and where in it."""
+
+    address: int
+    uses: tuple[tuple[int, int, int], ...]
+
+
+def shared_buffers(each: Pass) -> tuple[Buffer, ...]:
+    """The addresses that more than one launch of a pass is given, in the order of their first use."""
+    uses: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for number, launch in enumerate(each.launches):
+        for pointer in launch.pointers:
+            if pointer.on_device:
+                uses[pointer.address].append((number, pointer.param, pointer.at))
+    return tuple(
+        Buffer(address, tuple(found)) for address, found in uses.items() if len({number for number, _, _ in found}) > 1
+    )
+
+
+def kernels_of(sites: Sequence[Site]) -> dict[tuple[str, str], tuple[Kernel, list[Site]]]:
+    """The call sites of each kernel, in order."""
+    found: dict[tuple[str, str], tuple[Kernel, list[Site]]] = {}
+    for site in sites:
+        found.setdefault(site.kernel.key, (site.kernel, []))[1].append(site)
+    return found
