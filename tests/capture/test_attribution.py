@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from capture.conftest import Recorder
+from support.recorded_program import Recorder
 
 
 def sha256(path: Path) -> str:
@@ -87,8 +87,8 @@ def test_two_modules_loaded_inside_the_launch_tell_nothing_but_their_symbols_do(
         first, second = images()
         program.capturing(STREAM, True)
         kernel = program.kernel(program.library(first), sys.argv[2].encode())
-        other = Handle.from_address(program.library(second).value + 8)
-        program.call("fake_load_within_next_launch", other)
+        other = program.kernel(program.library(second), b"twin")
+        program.call("fake_load_within_next_launch", program.module_of(other))
         program.launch(kernel, stream=STREAM)
     """
     alone = record(program, cubins, "alone").only("kernel")
@@ -126,7 +126,7 @@ def test_a_kernel_first_seen_in_a_capture_is_told_when_it_runs(record: Recorder,
         kernel = program.kernel(program.library(first), b"twin")
         other = program.kernel(program.library(second), b"twin")
         program.capturing(STREAM, True)
-        program.call("fake_load_within_next_launch", Handle.from_address(Handle.from_address(other.value + 8).value + 8))
+        program.call("fake_load_within_next_launch", program.module_of(other))
         for stream in (STREAM, STREAM, 0, 0, STREAM):
             program.launch(kernel, stream=stream)
         """,

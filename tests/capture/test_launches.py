@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from capture.conftest import Recorder
+from support.recorded_program import Recorder
 
 DEVICE = 0x7100_0000_0000
 MODULE = 'module = program.module(b"\\0k\\0")\n'

@@ -110,6 +110,13 @@ class Program:
         self.call("fake_layout", handle, len(sizes), array(*offsets), array(*sizes), registers)
         return handle
 
+    def module_of(self, kernel: Handle) -> Handle:
+        """The module of a kernel's library, loaded or not."""
+        library, module = Handle(), Handle()
+        self.call("cuKernelGetLibrary", c.byref(library), kernel)
+        self.call("cuLibraryGetModule", c.byref(module), library)
+        return module
+
     def pack(self, values: Sequence[bytes]) -> Any:
         """A `kernelParams` array of these parameters' bytes."""
         addresses = [self.host_buffer(value) for value in values]

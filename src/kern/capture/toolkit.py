@@ -12,6 +12,7 @@ from typing import Final
 from kern.capture.errors import HeadersMissing
 from kern.manifest.errors import install_hint
 
+SYSTEM_TOOLKIT: Final = Path("/usr/local/cuda")
 _CUPTI_HEADER: Final = "cupti_callbacks.h"
 _CUDA_HEADER: Final = "cuda.h"
 _LIBRARIES: Final = ("libcupti.so.13", "libcupti.so.12")
@@ -44,8 +45,9 @@ def find_toolkit() -> Toolkit:
 def _places() -> Iterator[list[Path]]:
     """The root folders of each installation, the preferred first."""
     yield [folder for name in _WHEELS for folder in _wheel(name)]
-    for root in filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda")):
-        yield [Path(root), Path(root, "extras", "CUPTI"), *sorted(Path(root, "targets").glob("*-linux"))]
+    named = os.environ.get("CUDA_HOME")
+    for root in ([Path(named)] if named else []) + [SYSTEM_TOOLKIT]:
+        yield [root, root / "extras" / "CUPTI", *sorted(root.glob("targets/*-linux"))]
 
 
 def _wheel(name: str) -> list[Path]:

@@ -369,6 +369,14 @@ CALL(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateRe
 CALL(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), exec,
      node, p)
 
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, CUmemcpyAttributes *a,
+                               size_t *b, size_t c, CUstream s) {
+    cuMemcpyBatchAsync_v2_params params = {to, from, sizes, count, a, b, c, s};
+    struct told told;
+    enter(&told, CUPTI_DRIVER_TRACE_CBID_cuMemcpyBatchAsync_v2, &params, NULL);
+    return leave(&told, CUDA_SUCCESS);
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     cuGraphInstantiateWithFlags_params params = {exec, graph, flags};
     struct told told;

@@ -1,0 +1,217 @@
+"""`kern capture`: what it runs, what it says, what it exits with, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from support.recorded_program import Machine
+
+KERN = (sys.executable, "-m", "kern.cli")
+RECORDS = """
+from support.fake_driver import *
+program = Program()
+function = program.function(program.module(b"\\0k\\0"), b"k", (4,))
+for i in range(3): program.launch(function, (word(i, 4),))
+program.call("cuMemsetD32_v2", DEVICE, 0, 1)
+print(input())
+"""
+
+
+class Kern:
+    """Runs `kern capture` on the machine with the fake driver."""
+
+    def __init__(self, machine: Machine, tmp_path: Path) -> None:
+        self.dump = tmp_path / "dump"
+        cache = machine.recorder.parents[1]
+        self.environment = machine.environment() | {"XDG_CACHE_HOME": str(cache), "CC": "cc -Werror"}
+
+    def __call__(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run([*KERN, "capture", "-o", str(self.dump), "--", *command], environment)
+
+    def run(self, command: list[str], environment: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=self.environment | environment,
+            input="typed\n",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def kern(machine: Machine, tmp_path: Path) -> Kern:
+    return Kern(machine, tmp_path)
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert [line.startswith("kern: ") for line in done.stderr.splitlines()].count(True) == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_command_keeps_its_streams_and_the_summary_goes_to_stderr(kern: Kern) -> None:
+    done = kern(sys.executable, "-c", RECORDS)
+    (folder,) = kern.dump.iterdir()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "typed\n"
+    assert f"kern: {folder.name}: {sys.executable} -c" in done.stderr
+    assert "  3 launches of 1 kernel, 100.00% with their module; 1 module\n" in done.stderr
+    assert "  0 copies, 1 fill, 0 graphs with 0 launches; 0 not recorded\n" in done.stderr
+    assert "no end" not in done.stderr
+
+
+def test_children_are_recorded_each_in_its_own_folder(kern: Kern) -> None:
+    child = "import subprocess, sys; [subprocess.run([sys.executable, '-c', sys.argv[1]], input=b'') for _ in 'ab']"
+    done = kern(sys.executable, "-c", child, RECORDS.replace("print(input())", ""))
+    assert done.returncode == 0, done.stderr
+    assert len(list(kern.dump.iterdir())) == 2
+    assert done.stderr.count("3 launches") == 2
+
+
+def test_a_recording_without_an_end_is_said_to_have_none(kern: Kern) -> None:
+    done = kern(sys.executable, "-c", RECORDS + "import os; os.abort()")
+    assert done.returncode == 128 + signal.SIGABRT
+    assert "no end is recorded" in done.stderr
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)])
+def test_the_status_is_the_commands(kern: Kern, script: str, status: int) -> None:
+    done = kern("sh", "-c", script)
+    assert done.returncode == status
+    assert "no process of the command initialised CUDA" in done.stderr
+
+
+def test_options_of_the_command_are_its_own(kern: Kern) -> None:
+    done = kern.run([*KERN, "capture", "-o", str(kern.dump), "sh", "-c", 'echo "$@"; exit 3', "sh", "-o", "--help"])
+    assert (done.returncode, done.stdout) == (3, "-o --help\n")
+
+
+def test_nothing_recorded_is_a_failure(kern: Kern) -> None:
+    done = kern("true")
+    assert done.returncode == 1
+    assert "nothing was recorded" in done.stderr
+    assert "no process of the command initialised CUDA" in done.stderr
+
+
+def test_cuda_without_a_launch_is_told_apart(kern: Kern) -> None:
+    done = kern(sys.executable, "-c", "from support.fake_driver import *; Program()")
+    assert done.returncode == 1
+    assert "CUDA was initialised, and nothing was launched" in done.stderr
+
+
+def test_a_recorder_that_could_not_start_is_told_with_its_log(kern: Kern) -> None:
+    done = kern(sys.executable, "-c", RECORDS, FAKE_CUPTI_TAKEN="1")
+    assert done.returncode == 1
+    assert done.stdout == "typed\n"
+    assert "log: nothing is recorded: cuptiSubscribe" in done.stderr
+    assert "the recorder could not start" in done.stderr
+
+
+def test_a_command_that_is_none_is_refused_and_leaves_no_folder(kern: Kern) -> None:
+    refused(kern("no-such-program"), "`no-such-program` cannot be started", "No such file")
+    assert not kern.dump.exists()
+    kern.dump.mkdir()
+    refused(kern("/"), "cannot be started", "Permission denied")
+    assert kern.dump.exists()
+
+
+def test_a_command_is_needed(kern: Kern) -> None:
+    done = kern.run([*KERN, "capture", "-o", str(kern.dump)])
+    assert done.returncode == 2
+    assert "COMMAND" in done.stderr
+    done = kern.run([*KERN, "capture", "--bogus", "-o", str(kern.dump), "--", "true"])
+    assert done.returncode == 2
+    assert "--bogus" in done.stderr
+
+
+def test_a_folder_in_use_is_refused(kern: Kern) -> None:
+    kern.dump.mkdir()
+    (kern.dump / "file").touch()
+    refused(kern("true"), "is not empty")
+    assert [path.name for path in kern.dump.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_a_place_that_can_be_no_folder_is_refused(kern: Kern, below: str) -> None:
+    kern.dump.touch()
+    kern.dump = Path(f"{kern.dump}{below}")
+    refused(kern("true"), "cannot be made or read")
+
+
+def test_another_tools_injection_is_left_alone(kern: Kern) -> None:
+    refused(kern("true", CUDA_INJECTION64_PATH="/tool.so"), "CUDA_INJECTION64_PATH", "/tool.so")
+    assert not kern.dump.exists()
+
+
+def test_a_missing_compiler_is_named(kern: Kern) -> None:
+    refused(kern("true", CC="no-such-cc"), "no-such-cc")
+
+
+def test_what_the_compiler_says_is_shown(kern: Kern) -> None:
+    refused(kern("true", CC="cc -no-such-option"), "could not compile the recorder", "no-such-option")
+
+
+def test_a_cache_that_cannot_be_written_is_named(kern: Kern) -> None:
+    kern.dump.parent.joinpath("file").touch()
+    refused(kern("true", XDG_CACHE_HOME=str(kern.dump.parent / "file")), "cannot be kept", "XDG_CACHE_HOME")
+
+
+def test_the_recorder_is_compiled_once(kern: Kern, tmp_path: Path) -> None:
+    (cache := tmp_path / "cache").mkdir()
+    times = []
+    for name in ("first", "second"):
+        kern.dump = tmp_path / name
+        kern("true", XDG_CACHE_HOME=str(cache))
+        (library,) = (cache / "kern").iterdir()
+        times.append(library.stat().st_mtime_ns)
+    assert times[0] == times[1]
+
+
+SLEEPER = "import sys, time, signal; {}; print('ready', flush=True); time.sleep(30)"
+
+
+@pytest.mark.parametrize(
+    ("handler", "status"),
+    [("0", 130), ("signal.signal(signal.SIGINT, lambda *_: sys.exit(9))", 9)],
+)
+def test_an_interrupt_is_the_commands_and_is_waited_for(kern: Kern, handler: str, status: int) -> None:
+    program = SLEEPER.format("signal.signal(signal.SIGINT, signal.SIG_DFL)" if handler == "0" else handler)
+    child = started(kern, program)
+    os.killpg(child.pid, signal.SIGINT)
+    assert child.wait(timeout=30) == status
+    assert "Traceback" not in child.communicate()[1]
+
+
+def test_a_termination_is_handed_on(kern: Kern) -> None:
+    child = started(kern, SLEEPER.format("signal.signal(signal.SIGTERM, lambda *_: sys.exit(8))"))
+    child.terminate()
+    assert child.wait(timeout=30) == 8
+    child.communicate()
+
+
+def started(kern: Kern, program: str) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [*KERN, "capture", "-o", str(kern.dump), "--", sys.executable, "-c", program],
+        env=kern.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(0.1)
+    return child
