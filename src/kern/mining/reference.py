@@ -54,16 +54,17 @@ def fit_number(number: Number, passes: Sequence[int], tokens: Sequence[int | Non
 def choose(sites: Sequence[Site], passes: int) -> Reference | None:
     """The reference among the grids and integers that all passes have; None where none of them varies.
 
-    Each candidate is fitted to every number of every site. The one that leaves the fewest unfit and underdetermined is
-    the token count; of several, that under which the expressions are smallest.
+    Each candidate is fitted to every number of every site that is not constant. The one that leaves the fewest unfit
+    and underdetermined is the token count; of several, that under which the expressions are smallest.
     """
     found: dict[Vector, tuple[Site, Number]] = {}
     weights: Counter[Vector] = Counter()
     for site in sites:
         for number in site.numbers():
-            vector = (site.passes, number.values)
-            weights[vector] += 1
-            found.setdefault(vector, (site, number))
+            if len(set(number.values)) > 1:
+                vector = (site.passes, number.values)
+                weights[vector] += 1
+                found.setdefault(vector, (site, number))
     covered = max((len(vector[0]) for vector in found if _may_count(found[vector][1])), default=0)
     candidates = [v for v in found if len(v[0]) == covered and _may_count(found[v][1])]
     candidates = sorted(candidates, key=lambda vector: -weights[vector])[:CANDIDATES]
@@ -81,8 +82,8 @@ def _partition(tokens: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def _may_count(number: Number) -> bool:
-    """Whether a number can be a token count: a varying positive integer."""
-    return number.type not in ("f32", "f64") and min(number.values) >= 1 and len(set(number.values)) > 1
+    """Whether a number can be a token count: a positive integer."""
+    return number.type not in ("f32", "f64") and min(number.values) >= 1
 
 
 _Ranked: TypeAlias = tuple[tuple[int, int, int], int, tuple[int | None, ...], Vector]
