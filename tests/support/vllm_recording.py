@@ -329,5 +329,5 @@ class _Engine:
         self.recorder.launch(kernel, [packed(address, 8) for address in addresses], pointers)
 
     def _pointer(self, param: int, address: int) -> dict[str, Any]:
-        # A view may begin inside a block; the driver knows whole ranges alone.
-        return {"param": param, "at": 0, "memory": "device", "range": list(self.memory.range(address))}
+        known = (each for each in self.memory.ranges if each[0] <= address < sum(each))
+        return {"param": param, "at": 0, "memory": "device", "range": next(known, (address, 4096))}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kern.manifest.types import Dim3
+from kern.mining import Launch
 from kern.models.config import TransformerConfig
 from kern.models.recorded.checks import same
 from kern.models.recorded.claims import (
@@ -17,7 +19,7 @@ from kern.models.recorded.claims import (
     WEIGHTS,
     Refuted,
 )
-from kern.models.recorded.forwards import Call, Forward
+from kern.models.recorded.forwards import Call, Forward, forwards, require_backend
 from kern.models.recorded.pool import BlockLayout, block_layout
 from kern.models.recorded.sources import SOURCES, Source
 from kern.models.recorded.wiring import check_forward
@@ -35,36 +37,42 @@ class Evidence:
     block: BlockLayout
 
     def call(self, source: Source) -> Call:
-        """The launch that shows a step."""
+        """The launch that shows the parameters of a step."""
         return source.calls(self.step if source.single else self.chunk)[0]
 
+    def block_of(self, source: Source) -> Dim3:
+        """The threads of a block. Where they depend on the tokens (the norms'), as for a single one: any will do."""
+        return source.calls(self.chunk if source.single is False else self.step)[0].launch.block
 
-def examine(forwards: Sequence[Forward], config: TransformerConfig) -> Evidence:
-    """Hold every claim against every pass. Raises Refuted at the first that does not hold."""
-    steps = [forward for forward in forwards if forward.tokens == 1]
-    chunks = [forward for forward in forwards if forward.tokens > 1]
+
+def examine(launches: Sequence[Launch], config: TransformerConfig) -> Evidence:
+    """Hold every claim against every pass with attention. Raises Refuted at the first that does not hold."""
+    require_backend(launches)
+    passes = forwards(launches, config)
+    steps = [each for each in passes if each.tokens == 1]
+    chunks = [each for each in passes if each.tokens > 1]
     if not steps or not chunks:
-        counts = ", ".join(str(forward.tokens) for forward in forwards) or "none"
+        counts = ", ".join(str(each.tokens) for each in passes) or "none"
         raise Refuted(TOKENS, f"the tokens of the passes with attention are {counts}", "1, and some number above 1")
     for source in SOURCES:
-        _instance(source, forwards)
+        _instance(source, passes)
     _instances(chunks[0], steps[0])
-    for forward in forwards:
-        check_forward(forward, config)
+    for each in passes:
+        check_forward(each, config)
     evidence = Evidence(
-        max(chunks, key=lambda forward: forward.tokens), steps[-1], block_layout(steps[-1].layers[0].cache, config)
+        max(chunks, key=lambda each: each.tokens), steps[-1], block_layout(steps[-1].layers[0].cache, config)
     )
-    _weights(forwards)
-    _pool(forwards, config, evidence.block)
-    for forward in forwards:
-        same(ROPE_TABLE, forward.layers[0].rotary, "cos_sin_cache", forwards[0].layers[0].rotary, "cos_sin_cache")
+    _weights(passes)
+    _pool(passes, config, evidence.block)
+    for each in passes:
+        same(ROPE_TABLE, each.layers[0].rotary, "cos_sin_cache", passes[0].layers[0].rotary, "cos_sin_cache")
     for source in SOURCES:
-        _literals(source, chunks if source.single is None else forwards, evidence.call(source))
+        _literals(source, chunks if source.single is None else passes, evidence.call(source))
     return evidence
 
 
-def _instance(source: Source, forwards: Sequence[Forward]) -> None:
-    calls = [call for forward in forwards for call in source.calls(forward)]
+def _instance(source: Source, passes: Sequence[Forward]) -> None:
+    calls = [call for each in passes for call in source.calls(each)]
     first = calls[0]
     for call in calls:
         kernel = call.launch.kernel
@@ -87,25 +95,25 @@ def _instances(chunk: Forward, step: Forward) -> None:
         raise Refuted(INSTANCES, f"{several.where} and {one.where}: module {module}", "two modules")
 
 
-def _weights(forwards: Sequence[Forward]) -> None:
+def _weights(passes: Sequence[Forward]) -> None:
     owners: dict[int, str] = {}
-    for call in _normed(forwards[0]):
+    for call in _normed(passes[0]):
         address = int(call["weight"])
         if address in owners:
             raise Refuted(WEIGHTS, f"{call.where}: {call.shown('weight')}, as of {owners[address]}", "another address")
         owners[address] = call.where
-    for forward in forwards:
-        for call, first in zip(_normed(forward), _normed(forwards[0]), strict=True):
+    for each in passes:
+        for call, first in zip(_normed(each), _normed(passes[0]), strict=True):
             same(WEIGHTS, call, "weight", first, "weight")
 
 
-def _normed(forward: Forward) -> Iterator[Call]:
-    return (call for call in forward.calls() if call.signature.role in ("norm", "add_norm"))
+def _normed(each: Forward) -> Iterator[Call]:
+    return (call for call in each.calls() if call.signature.role in ("norm", "add_norm"))
 
 
-def _pool(forwards: Sequence[Forward], config: TransformerConfig, block: BlockLayout) -> None:
+def _pool(passes: Sequence[Forward], config: TransformerConfig, block: BlockLayout) -> None:
     owners: dict[int, str] = {}
-    for layer in forwards[0].layers:
+    for layer in passes[0].layers:
         address = int(layer.cache["key_cache"])
         if address in owners:
             raise Refuted(
@@ -114,16 +122,16 @@ def _pool(forwards: Sequence[Forward], config: TransformerConfig, block: BlockLa
                 "another address",
             )
         owners[address] = layer.cache.where
-    for forward in forwards:
-        for layer, first in zip(forward.layers, forwards[0].layers, strict=True):
+    for each in passes:
+        for layer, first in zip(each.layers, passes[0].layers, strict=True):
             same(POOL, layer.cache, "key_cache", first.cache, "key_cache")
             if block_layout(layer.cache, config) != block:
                 raise Refuted(POOL, f"{layer.cache.where}: {block_layout(layer.cache, config)}", block)
 
 
-def _literals(source: Source, forwards: Sequence[Forward], reference: Call) -> None:
-    for forward in forwards:
-        for call in source.calls(forward):
+def _literals(source: Source, passes: Sequence[Forward], reference: Call) -> None:
+    for each in passes:
+        for call in source.calls(each):
             for name in source.literals(call):
                 if call[name] != reference[name]:
                     raise Refuted(

@@ -33,7 +33,7 @@ class Refuted(KernError):
 
 
 BACKEND: Final = Claim("backend", "all seven kernels that are wired were launched")
-TOKENS: Final = Claim("tokens", "passes of one token and of several were recorded, and their token counts are known")
+TOKENS: Final = Claim("tokens", "passes of one token and of several were recorded")
 LAYERS: Final = Claim("layers", "attention is launched once for each layer of the config")
 ORDER: Final = Claim("order", "a pass launches a norm, then for each layer two head norms, rotation, cache write, "
     "attention (of one token: and its reduction), add and norm, activation, add and norm")  # fmt: skip

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Final
 
 from kern.manifest.counts import counted
-from kern.mining import Launch, Pass
-from kern.models.recorded.claims import BACKEND, LAYERS, ORDER, PARAMETERS, TOKENS, Refuted
+from kern.mining import Launch
+from kern.models.config import TransformerConfig
+from kern.models.recorded.claims import BACKEND, LAYERS, ORDER, PARAMETERS, SIZES, Refuted
 from kern.models.recorded.signatures import SIGNATURES, Role, Signature, Value
 
 _NAMED: Final = 6
@@ -24,14 +25,14 @@ class Call:
 
     launch: Launch
     signature: Signature
+    values: Mapping[str, Value]
     part: str
     index: int
     tokens: int
 
     def __getitem__(self, name: str) -> Value:
         """A parameter's value; an address is an integer."""
-        assert self.launch.params is not None
-        return self.signature.value(name, self.launch.params[self.signature.index(name)])
+        return self.values[name]
 
     @property
     def where(self) -> str:
@@ -69,7 +70,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A forward pass over `tokens` tokens; `index` is its number in the recording."""
+    """A forward pass over `tokens` tokens; `index` counts the passes of the recording from 0."""
 
     index: int
     tokens: int
@@ -99,43 +100,45 @@ def _parts(tokens: int) -> tuple[tuple[str, Role], ...]:
     )
 
 
-def forward(mined: Pass, layers: int) -> Forward | None:
-    """Take a pass apart; None for one without attention, as an engine runs to measure its memory.
+def forwards(launches: Sequence[Launch], config: TransformerConfig) -> list[Forward]:
+    """The forward passes with attention, each taken apart; an engine runs others to measure its memory.
 
-    Raises Refuted where the launches are not those of a model of `layers` layers, in order and in their parameters.
+    A pass begins with the norm of its rows: the only one of that width that adds nothing. Raises Refuted where there
+    is none, or a pass is not that of a model of `config.layers` layers, in order and in its parameters.
     """
-    index = mined.index
-    found = [(signature, launch) for launch in mined.launches if (signature := _signature(launch.symbol)) is not None]
+    known = [(signature, launch) for launch in launches if (signature := _signature(launch.symbol)) is not None]
+    starts = [at for at, each in enumerate(known) if each[0].role == "norm" and _rows(*each)[1] == config.hidden]
+    if not starts:
+        widths = sorted({_rows(*each)[1] for each in known if each[0].role == "norm"})
+        raise Refuted(SIZES, f"norms take rows of {', '.join(map(str, widths))} elements, none", config.hidden)
+    passes = [known[start:stop] for start, stop in pairwise([*starts, len(known)])]
+    return [
+        _forward(index, found, config.layers)
+        for index, found in enumerate(passes)
+        if any(signature.role == "attention" for signature, _ in found)
+    ]
+
+
+def _rows(signature: Signature, norm: Launch) -> tuple[int, int]:
+    """The number and the width of the rows that a norm takes."""
+    _require_layout(f"line {norm.line}", signature, norm)
+    assert norm.params is not None
+    values = signature.values(norm.params)
+    return int(values["num_tokens"]), int(values["hidden_size"])
+
+
+def _forward(index: int, found: Sequence[tuple[Signature, Launch]], layers: int) -> Forward:
+    tokens, _ = _rows(*found[0])
     count = sum(signature.role == "attention" for signature, _ in found)
-    if not count:
-        return None
-    tokens = _tokens(mined, *found[0])
     if count != layers:
-        raise Refuted(LAYERS, f"pass {index} of {counted(tokens, 'token')} has {count} launches of attention", layers)
+        times = f"attention is launched {counted(count, 'time')}"
+        raise Refuted(LAYERS, f"pass {index} of {counted(tokens, 'token')}: {times}", layers)
     parts = _parts(tokens)
     expected = [("input_norm", "norm"), *(part for _ in range(layers) for part in parts)]
     calls = list(_calls(index, tokens, found, expected, len(parts)))
     apart = [calls[1 + layer * len(parts) :][: len(parts)] for layer in range(layers)]
     names = [name for name, _ in parts]
-    return Forward(
-        index,
-        tokens,
-        calls[0],
-        tuple(Layer(**dict(zip(names, each, strict=True))) for each in apart),
-    )
-
-
-def _tokens(mined: Pass, signature: Signature, first: Launch) -> int:
-    """The rows that the first norm takes; that is what the analysis found, where it found any."""
-    place = f"pass {mined.index}, line {first.line}"
-    if signature.role != "norm":
-        raise Refuted(ORDER, f"{place}: it begins with {signature.starts}", f"a launch of {_family('norm')}")
-    _require_layout(place, signature, first)
-    assert first.params is not None
-    tokens = int(signature.value("num_tokens", first.params[signature.index("num_tokens")]))
-    if mined.tokens not in (None, tokens):
-        raise Refuted(TOKENS, f"{place}: the first norm takes {tokens} rows", f"the pass's {mined.tokens} tokens")
-    return tokens
+    return Forward(index, tokens, calls[0], tuple(Layer(**dict(zip(names, each, strict=True))) for each in apart))
 
 
 def _require_layout(place: str, signature: Signature, launch: Launch) -> None:
@@ -163,7 +166,8 @@ def _calls(
             wanted = "nothing more" if want is None else f"a launch of {_family(want[1])}"
             raise Refuted(ORDER, f"{place}: line {launch.line} launches {signature.starts}", wanted)
         _require_layout(f"{place}, line {launch.line}", signature, launch)
-        yield Call(launch, signature, part, index, tokens)
+        assert launch.params is not None
+        yield Call(launch, signature, signature.values(launch.params), part, index, tokens)
 
 
 def _signature(symbol: str) -> Signature | None:

@@ -10,14 +10,14 @@ from kern.artifact.modules import describe
 from kern.artifact.targets import runs_on
 from kern.manifest.errors import KernError
 from kern.manifest.types import Kernel
-from kern.mining import MinedProcess, mine
+from kern.mining import Recording, read_recording
+from kern.mining.recording import process_folders
 from kern.models.buffers import Limits
 from kern.models.config import TransformerConfig, UnsupportedModel
 from kern.models.kernels.interfaces import FUSED_INTERFACES, RECORDED_INTERFACES
-from kern.models.recorded.across import Evidence, examine
-from kern.models.recorded.forwards import forward, require_backend
+from kern.models.recorded.across import examine
 from kern.models.recorded.library import module_file, recorded_kernels
-from kern.models.targets import KernelSet, cuda_kernel_set
+from kern.models.targets import KernelSet, UnknownTarget, cuda_kernel_set
 
 _OWN: Final = ("embedding_bf16", "matmul", "matmul_f32", "token_nll", "begin", "argmax", "advance")
 """What stays ours: around the layers, and all products."""
@@ -34,7 +34,8 @@ def recorded_kernel_set(dump: Path, target: str, config: TransformerConfig, limi
     """The kernels of a build on the recording `dump` of vLLM running the model of `config`, eagerly, batch 1.
 
     `target` must run the recorded modules; `auto` is what they were built for. They decode one sequence at a time.
-    Raises UnsupportedModel, MiningError, Refuted, BadModule, WrongTarget, and what our own kernels' compiler raises.
+    Raises UnsupportedModel, UnknownTarget, MiningError, Refuted, BadModule, WrongTarget, and what our own kernels'
+    compiler raises.
     """
     if not config.qk_norm:
         raise UnsupportedModel(f"recorded kernels are wired for qwen3, not {config.family}", "leave the recording out")
@@ -42,20 +43,25 @@ def recorded_kernel_set(dump: Path, target: str, config: TransformerConfig, limi
         raise UnsupportedModel(
             f"{limits.sequences} sequences are asked for, and recorded kernels decode one", "build for one sequence"
         )
-    process = mine(dump).main
-    evidence = _evidence(process, config)
+    if target == "host":
+        raise UnknownTarget("recorded kernels do not run on the host", "leave --target out, or give an architecture")
+    recording = _recording(dump)
+    evidence = examine(recording.launches, config)
     recorded = recorded_kernels(evidence, config)
     hashes = {step.sha256 for kernel in recorded.values() for step in kernel.impl.steps if step.sha256 is not None}
-    modules = {module_file(sha256): process.recording.module(sha256) for sha256 in sorted(hashes)}
+    modules = {module_file(sha256): recording.module(sha256) for sha256 in sorted(hashes)}
     own = cuda_kernel_set(_target(target, modules), config, limits)
-    entries = {name: own.entries[name] for name in _OWN} | _products(own.entries) | recorded
-    return KernelSet(own.target, entries, {**own.modules, **modules}, evidence.block)
+    return KernelSet(own.target, entries(own.entries, recorded), {**own.modules, **modules}, evidence.block)
 
 
-def _evidence(process: MinedProcess, config: TransformerConfig) -> Evidence:
-    require_backend(process.recording.launches)
-    taken_apart = (forward(each, config.layers) for each in process.passes)
-    return examine([found for found in taken_apart if found is not None], config)
+def _recording(dump: Path) -> Recording:
+    """Of the recorded processes the one that launched most: the engine itself, where it has started others."""
+    return max(map(read_recording, process_folders(dump)), key=lambda recording: len(recording.launches))
+
+
+def entries(own: Mapping[str, Kernel], recorded: Mapping[str, Kernel]) -> dict[str, Kernel]:
+    """All entries of a build: the recorded ones, and of our own what they leave."""
+    return {**{name: own[name] for name in _OWN}, **_products(own), **recorded}
 
 
 def _products(own: Mapping[str, Kernel]) -> dict[str, Kernel]:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from kern.manifest.builder import literal
 from kern.manifest.expressions import Expr, Sym
 from kern.manifest.params import Param, Scalar
-from kern.manifest.types import I64, Arg, Impl, Kernel, Literals, Scratch, ScratchArg, Step, StepArg
+from kern.manifest.types import I64, Arg, Dim3, Impl, Kernel, Literals, Scratch, ScratchArg, Step, StepArg
 from kern.models.config import TransformerConfig
 from kern.models.kernels.interfaces import INTERFACES, RECORDED_INTERFACES, params
 from kern.models.recorded.across import Evidence
@@ -28,7 +28,8 @@ def recorded_kernels(evidence: Evidence, config: TransformerConfig) -> dict[str,
     steps: dict[str, list[Step]] = {}
     for source in SOURCES:
         call = evidence.call(source)
-        steps.setdefault(source.entry, []).append(_step(call, source.wires, _grid(source.entry, call, config)))
+        step = _step(call, source.wires, _grid(source.entry, call, config), evidence.block_of(source))
+        steps.setdefault(source.entry, []).append(step)
     segments = _segments(evidence, config)
     return {
         entry: Kernel(
@@ -44,7 +45,7 @@ def module_file(sha256: str) -> str:
     return f"vllm-{sha256[:16]}.cubin"
 
 
-def _step(call: Call, wires: Wires, grid: Grid) -> Step:
+def _step(call: Call, wires: Wires, grid: Grid, block: Dim3) -> Step:
     abi: list[Param] = []
     args: list[StepArg] = []
     for name, scalar in call.signature.params:
@@ -60,7 +61,7 @@ def _step(call: Call, wires: Wires, grid: Grid) -> Step:
     return Step(
         symbol=launch.symbol,
         params=tuple(abi),
-        block=launch.block,
+        block=block,
         grid=grid,
         shared_mem=launch.shared,
         cubin=module_file(launch.kernel.module),

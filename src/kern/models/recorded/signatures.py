@@ -7,6 +7,7 @@ may want. The record must agree with the sizes; the names are what the wiring is
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -39,17 +40,16 @@ class Signature:
         """The offsets and sizes that the binary must have."""
         return layout([_POINTER if scalar is None else Param(scalar=scalar) for _, scalar in self.params])
 
-    def index(self, name: str) -> int:
-        """The place of a parameter."""
-        return [known for known, _ in self.params].index(name)
+    def values(self, params: Sequence[bytes]) -> dict[str, Value]:
+        """What the parameters hold, given the bytes of each; an address is an integer."""
+        return {name: _value(scalar, data) for (name, scalar), data in zip(self.params, params, strict=True)}
 
-    def value(self, name: str, data: bytes) -> Value:
-        """A parameter's bytes as what it is; an address is an integer."""
-        scalar = dict(self.params)[name]
-        if scalar is None:
-            return int.from_bytes(data, "little")
-        value: Value = struct.unpack(_FORMATS[scalar], data[: SCALAR_BYTES[scalar]])[0]
-        return value
+
+def _value(scalar: Scalar | None, data: bytes) -> Value:
+    if scalar is None:
+        return int.from_bytes(data, "little")
+    value: Value = struct.unpack(_FORMATS[scalar], data)[0]
+    return value
 
 
 def _signature(role: Role, starts: str, exact: str, text: str) -> Signature:

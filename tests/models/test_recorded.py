@@ -1,0 +1,260 @@
+"""A transformer on recorded kernels: what is read from the recording, and the wiring run with stand-ins on the host."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kern.manifest.errors import KernError
+from kern.manifest.params import SCALAR_BYTES
+from kern.manifest.reading import read
+from kern.manifest.types import BufferArg, Manifest, StateArg
+from kern.manifest.writing import write
+from kern.mining.errors import ModuleMissing, RecordMissing
+from kern.models import targets
+from kern.models.buffers import Limits
+from kern.models.build import build
+from kern.models.config import PRESETS, UnsupportedModel
+from kern.models.random_checkpoint import RandomCheckpoint
+from kern.models.recorded.kernel_set import WrongTarget
+from kern.models.replacing import OutputError
+from kern.models.targets import UnknownTarget
+from kern.runtime.loading import load
+from kern.runtime.verification import verify
+from kern.text import Generator, Tokenizer, score
+from kern.text.contract import TextSettings, check_generation, check_scoring
+from support.greedy import assert_greedy, assert_same
+from support.reference import Reference
+from support.tiny import SEED, prompt
+from support.vllm_host import build_for_host, host_module
+from support.vllm_recording import SILU, Launched, module, record
+
+TINY = PRESETS["qwen3"]["tiny"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Our own kernels are compiled once for all builds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(targets, "compile_cuda_modules", cache(targets.compile_cuda_modules))
+        yield
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of the tiny model."""
+    return record(tmp_path_factory.mktemp("recording") / "dump", TINY)
+
+
+@pytest.fixture(scope="module")
+def built(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact of that recording."""
+    folder = tmp_path_factory.mktemp("recorded") / "qwen3"
+    build_tiny(dump, folder)
+    return folder
+
+
+def build_tiny(dump: Path, folder: Path, **options: Any) -> None:
+    build("qwen3", folder, **{"random": True, "config": "tiny", "seed": SEED, "capture": dump, **options})
+
+
+def manifest_of(folder: Path) -> Manifest:
+    manifest = read((folder / "manifest.json").read_bytes()).manifest
+    assert manifest is not None
+    return manifest
+
+
+def steps_of(folder: Path) -> dict[str, Any]:
+    """The recorded steps by symbol and entry."""
+    kernels = manifest_of(folder).kernels
+    return {
+        f"{name}/{step.symbol}": step
+        for name, kernel in kernels.items()
+        for step in kernel.impl.steps
+        if step.cubin is not None and step.cubin.startswith("vllm-")
+    }
+
+
+def literals_of(folder: Path, entry: str, step: int = 0) -> list[Any]:
+    """What a step is given: a literal's value, or None for what is forwarded or scratch."""
+    return [getattr(arg, "value", None) for arg in manifest_of(folder).kernels[entry].impl.steps[step].args]
+
+
+def test_the_artifact_is_valid_and_keeps_the_text_contract(built: Path) -> None:
+    assert verify(built, "sm_90").diagnostics == ()
+    settings = TextSettings.model_validate_json((built / "text.json").read_text())
+    check_generation(manifest_of(built), settings)
+    check_scoring(manifest_of(built), settings)
+    assert set(manifest_of(built).programs) == {"prefill", "decode", "score", "begin"}
+
+
+def test_every_step_is_pinned_to_the_very_module_that_was_recorded(built: Path, dump: Path) -> None:
+    recorded = {path.stem for path in dump.glob("*/modules/*.cubin")}
+    steps = steps_of(built).values()
+
+    assert len(steps) == 10
+    for step in steps:
+        assert step.sha256 in recorded
+        assert hashlib.sha256((built / "kernels" / step.cubin).read_bytes()).hexdigest() == step.sha256
+    images = {name: hashlib.sha256(module(name)).hexdigest() for name in ("attention of several", "attention of one")}
+    assert steps_of(built)["attention_prefill_apart/kernel_unified_attention"].sha256 == images["attention of several"]
+    assert steps_of(built)["attention_decode_apart/kernel_unified_attention"].sha256 == images["attention of one"]
+
+
+def test_strides_that_a_single_token_hides_come_from_a_pass_of_several(built: Path) -> None:
+    assert TINY.qkv_size == 512
+    assert literals_of(built, "q_norm_apart")[3] == 512  # from token to token in qkv
+    assert literals_of(built, "cache_write_apart")[7:9] == [128, 512]  # keys have rows of their own, values do not
+
+
+def test_addresses_that_no_instance_follows_are_null(built: Path) -> None:
+    given = literals_of(built, "attention_decode_apart")
+
+    assert [given[at] for at in (0, 7, 8, 28, 29, 36, 37)] == [0] * 7  # the output of the other mode, scales, scratch
+    assert given[25:28] == [None] * 3  # the parts
+
+
+def test_one_pool_holds_all_layers(built: Path) -> None:
+    manifest = manifest_of(built)
+    writes = [d for d in manifest.programs["decode"].dispatches if d.kernel == "cache_write_apart"]
+    block = 2 * 16 * TINY.kv_size * 2
+    places = [tuple(arg.offset for arg in d.args if isinstance(arg, StateArg)) for d in writes]
+
+    assert places == [(layer * block, layer * block + block // 2) for layer in range(TINY.layers)]
+    assert {getattr(d.args[5], "value", None) for d in writes} == {TINY.layers * block // 2}
+    assert manifest.states["kv"].bytes_per_token * 16 == TINY.layers * block
+
+
+def test_what_triton_may_have_taken_for_a_multiple_of_16_stays_one(built: Path) -> None:
+    manifest = manifest_of(built)
+    for name in ("cache_write_apart", "attention_prefill_apart", "attention_decode_apart"):
+        for number, step in enumerate(manifest.kernels[name].impl.steps):
+            values = [value for value in literals_of(built, name, number) if isinstance(value, int)]
+            assert all(value % 16 == 0 for value in values), step.symbol
+    for program in manifest.programs.values():
+        for dispatch in program.dispatches:
+            for arg in dispatch.args:
+                if isinstance(arg, BufferArg | StateArg):
+                    assert arg.offset % 16 == 0
+                elif SCALAR_BYTES.get(getattr(arg, "scalar", "u8")) == 8:
+                    assert arg.value % 16 == 0  # page_stride
+
+
+def heads_outside(launch: Launched) -> None:
+    """In a block heads stand outside slots: what vLLM calls HND."""
+    strides = {1: TINY.head_dim, 2: 16 * TINY.head_dim}
+    if launch.part == "cache":
+        launch.values |= {"page_stride": strides[1], "head_stride": strides[2]}
+    if launch.part == "attention":
+        launch.values |= {f"stride_{which}_cache_{at}": stride for which in "kv" for at, stride in strides.items()}
+
+
+def test_the_layout_inside_a_block_is_the_recordings(tmp_path: Path) -> None:
+    build_tiny(record(tmp_path / "dump", TINY, heads_outside), tmp_path / "out", weights=False)
+    given = literals_of(tmp_path / "out", "cache_write_apart")
+
+    assert (given[10], given[13]) == (16 * TINY.head_dim, TINY.head_dim)
+    assert literals_of(tmp_path / "out", "attention_prefill_apart")[18:20] == [TINY.head_dim, 16 * TINY.head_dim]
+
+
+def test_our_own_kernel_takes_a_recorded_ones_place_in_one_impl_block(built: Path, dump: Path, tmp_path: Path) -> None:
+    build_tiny(dump, tmp_path / "swapped")
+    build("qwen3", tmp_path / "own", random=True, config="tiny", target="sm_90a", weights=False)
+    manifest, own = manifest_of(tmp_path / "swapped"), manifest_of(tmp_path / "own")
+    assert manifest.kernels["silu_mul"].params == own.kernels["silu_mul"].params
+    kernels = {**manifest.kernels, "silu_mul": own.kernels["silu_mul"]}
+    (tmp_path / "swapped" / "manifest.json").write_text(write(manifest.model_copy(update={"kernels": kernels})))
+
+    assert verify(tmp_path / "swapped", "sm_90a").ok
+    before, after = ((folder / "manifest.json").read_text() for folder in (built, tmp_path / "swapped"))
+    assert SILU in before
+    assert SILU not in after
+
+
+# The wiring, on stand-ins for the host device that do what vLLM's sources say
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact built from a recording whose modules run on the host."""
+    place = tmp_path_factory.mktemp("stand-in")
+    record(place / "dump", TINY, images=lambda name: host_module(name, TINY))
+    return build_for_host(place / "dump", place / "qwen3", TINY, SEED)
+
+
+@cache
+def reference() -> Reference:
+    return Reference(TINY, cache(RandomCheckpoint(TINY, SEED).tensor))
+
+
+def generate(folder: Path, ids: list[int], count: int, **options: Any) -> list[int]:
+    with load(folder, capacity=256) as executable:
+        generation = Generator(executable, Tokenizer.load(folder), **options).generate(ids, max_tokens=count)
+        return [token.id for token in generation]
+
+
+@pytest.mark.parametrize("length", [1, 2, 16, 17, 70])
+def test_the_reference_would_choose_the_same_tokens(stand_in: Path, length: int) -> None:
+    ids = generate(stand_in, prompt(length, seed=length), 40)
+
+    assert_greedy(reference(), prompt(length, seed=length), ids)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 44])
+def test_the_chunk_of_the_prefill_does_not_matter(stand_in: Path, chunk: int) -> None:
+    whole, chunked = generate(stand_in, prompt(45), 24), generate(stand_in, prompt(45), 24, chunk=chunk)
+
+    assert_same(reference(), prompt(45), whole, chunked)
+
+
+def test_tokens_that_stay_on_the_device_are_those_that_pass_the_host(stand_in: Path) -> None:
+    assert generate(stand_in, prompt(45), 40) == generate(stand_in, prompt(45), 40, host_fed=True)
+
+
+def test_the_score_is_the_references(stand_in: Path) -> None:
+    with load(stand_in, capacity=256) as executable:
+        found = score(executable, Tokenizer.load(stand_in), prompt(150)).nll
+
+    assert found == pytest.approx(reference().nll(prompt(150)), abs=0.02)
+
+
+# What cannot be built
+
+
+def refused(kind: type[KernError], says: str, folder: Path, dump: Path, **options: Any) -> None:
+    with pytest.raises(kind, match=says):
+        build_tiny(dump, folder, **options)
+    assert not folder.exists()
+
+
+def test_what_a_recording_cannot_serve_is_refused(dump: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    refused(UnsupportedModel, "one", out, dump, limits=Limits(sequences=2))
+    refused(UnknownTarget, "host", out, dump, target="host")
+    refused(RecordMissing, "nowhere", out, tmp_path / "nowhere")
+    with pytest.raises(UnsupportedModel, match="qwen3, not llama"):
+        build("llama", out, random=True, config="tiny", capture=dump)
+    out.mkdir()
+    (out / "letters.txt").touch()
+    with pytest.raises(OutputError, match="no artifact folder"):
+        build_tiny(dump, out, force=True)
+
+
+def test_modules_that_the_target_does_not_run_are_refused(dump: Path, tmp_path: Path) -> None:
+    refused(WrongTarget, r"sm_90a, sm_90, .* sm_100", tmp_path / "out", dump, target="sm_100")
+    mixed = record(tmp_path / "dump", TINY, images=lambda name: module(name, "sm_80" if name == "silu" else None))
+    refused(WrongTarget, "sm_90a, sm_90, sm_80, .* one machine", tmp_path / "out", mixed)
+
+
+def test_a_module_that_is_not_the_recorded_one_is_refused(tmp_path: Path) -> None:
+    dump = record(tmp_path / "dump", TINY)
+    (path,) = dump.glob(f"*/modules/{hashlib.sha256(module('silu')).hexdigest()}.cubin")
+    path.write_bytes(path.read_bytes() + b"\0")
+    refused(ModuleMissing, "not those that were recorded", tmp_path / "out", dump)
+    path.unlink()
+    refused(ModuleMissing, path.name, tmp_path / "out", dump)

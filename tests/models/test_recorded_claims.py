@@ -1,0 +1,207 @@
+"""Every claim about a recording: a doctored one refutes exactly it, and the error names the evidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kern.mining import Launch, read_recording
+from kern.models.config import PRESETS
+from kern.models.recorded import claims
+from kern.models.recorded.across import examine
+from kern.models.recorded.claims import CLAIMS, Claim, Refuted
+from support.vllm_recording import Doctor, Launched, record
+
+TINY = PRESETS["qwen3"]["tiny"]
+
+Where = Callable[[Launched], bool]
+
+
+def at(part: str, *, layer: int | None = None, several: bool | None = None, number: int | None = None) -> Where:
+    """The launches of a part: of one layer, of passes of several tokens or of one, of one pass."""
+
+    def here(launch: Launched) -> bool:
+        return (
+            launch.part == part
+            and layer in (None, launch.layer)
+            and several in (None, launch.tokens > 1)
+            and number in (None, launch.number)
+            and launch.number > 0  # the first pass has no attention, and is not looked at
+        )
+
+    return here
+
+
+def changed(where: Where, **values: Any) -> Doctor:
+    """Parameters with other values; a function makes one of the old."""
+
+    def doctor(launch: Launched) -> None:
+        if where(launch):
+            for name, value in values.items():
+                launch.values[name] = value(launch.values.get(name, 0)) if callable(value) else value
+
+    return doctor
+
+
+def launched(where: Where, **fields: Any) -> Doctor:
+    """Launches with other fields: symbol, module, grid, drop, …"""
+
+    def doctor(launch: Launched) -> None:
+        if where(launch):
+            for name, value in fields.items():
+                setattr(launch, name, value(getattr(launch, name)) if callable(value) else value)
+
+    return doctor
+
+
+def bytes_on(count: int) -> Callable[[int], int]:
+    return lambda value: value + count
+
+
+def other_dtype(symbol: str) -> str:
+    return symbol.replace("8BFloat16", "4Half")
+
+
+LAST = {"layer": 1, "several": True}
+
+DOCTORED: list[tuple[Claim, Doctor, str]] = [
+    (claims.BACKEND, launched(at("attention"), drop=True), r"none of kernel_unified_attention, but .*nvjet"),
+    (claims.BACKEND, launched(at("reduce"), drop=True), "none of reduce_segments"),
+    (claims.LAYERS, launched(at("attention", **LAST), drop=True), "1 time; expected: 2"),
+    (claims.ORDER, launched(at("k_norm", **LAST), drop=True), "layer 1, k_norm .* launches .*rotary_embedding_kernel"),
+    (claims.ORDER, launched(at("after", **LAST), drop=True), "layer 1, after .*: the pass ends"),
+    (claims.ORDER, launched(at("reduce", layer=0, number=2), drop=True), "layer 0, reduce .* launches .*fused_add"),
+    (claims.PARAMETERS, launched(lambda each: each.part == "rotary", sizes=[8] * 13), "rotary .* given 0:8 8:8"),
+    (claims.INSTANCE, launched(at("cache", **LAST), module="reduce"), "layer 1, cache .* of module"),
+    (claims.INSTANCE, launched(at("activation", **LAST), module="unknown"), "module of .*act_and_mul.* is not known"),
+    (claims.INSTANCE, launched(at("rotary", **LAST), attributes={"cluster": [2, 1, 1]}), "cluster"),
+    (claims.INSTANCES, launched(at("attention", several=False), module="attention of several"), "attention .* and "),
+    (claims.DTYPES, launched(at("rotary"), symbol=lambda s: s.replace("S2_Lb1", "S2_Lb0")), "Lb0E"),
+    (claims.DTYPES, launched(at("activation"), symbol=other_dtype), "4Half"),
+    (
+        claims.GRIDS,
+        launched(at("q_norm", **LAST), grid=[7, 4, 1]),
+        r"q_norm .*: the grid is \[7, 4, 1\]; expected: \[28",
+    ),
+    (claims.GRIDS, launched(at("attention", **LAST), grid=[1, 1, 1]), r"\[1, 1, 1\]; expected: \[1, 2, 1\]"),
+    (
+        claims.SIZES,
+        changed(lambda each: each.part == "input_norm", hidden_size=256),
+        "norms take rows of 64, 256 elements, none; expected: 128",
+    ),
+    (claims.SIZES, changed(at("activation", **LAST), d=255), "`d` = 255; expected: 256"),
+    (claims.SIZES, changed(at("cache", **LAST), value_stride=128), "`value_stride` = 128; expected: 512"),
+    (claims.SIZES, changed(at("rotary", **LAST), num_kv_heads=4), "`num_kv_heads` = 4; expected: 2"),
+    (claims.CONSTANTS, changed(at("attention", **LAST), scale=0.25), "`scale` = 0.25; expected: 0.125"),
+    (claims.CONSTANTS, changed(at("attention", number=2, layer=1), num_seqs=2), "`num_seqs` = 2; expected: 1"),
+    (claims.CONSTANTS, changed(at("rotary", **LAST), inverse=1), "`inverse` = 1"),
+    (claims.EPSILON, changed(at("k_norm", **LAST), epsilon=1e-5), "`epsilon` = 9.99.*e-06; expected: 9.99.*e-07"),
+    (claims.VIEWS, changed(at("k_norm", **LAST), input=bytes_on(64)), "k_norm .* `input` = 0x.* 512 bytes behind"),
+    (claims.VIEWS, changed(at("cache", **LAST), value=bytes_on(-512)), "cache .* `value` = 0x.* 768 bytes behind"),
+    (claims.APART, changed(at("attention", **LAST), query=bytes_on(512)), "`query` = 0x.* rotary .* has: `query` = 0x"),
+    (claims.APART, changed(at("cache", layer=0), key=bytes_on(512)), "layer 0, cache .* `key` = 0x"),
+    (
+        claims.RESIDUAL,
+        changed(at("after", **LAST), residual=bytes_on(512)),
+        "`residual` = 0x.* input_norm .* `input` =",
+    ),
+    (claims.IN_PLACE, lambda each: _aliased(each), "add_norm .* `input` = 0x.* as .* has `residual`"),
+    (claims.WEIGHTS, changed(at("k_norm"), weight=7), "k_norm .* `weight` = 0x7, as of layer 0, k_norm"),
+    (claims.WEIGHTS, changed(at("add_norm", layer=1, number=4), weight=bytes_on(256)), "layer 1, add_norm .*pass 4"),
+    (claims.ROPE_TABLE, changed(at("rotary", **LAST), cos_sin_cache=bytes_on(256)), "`cos_sin_cache` = 0x"),
+    (claims.ROPE_TABLE, changed(at("rotary", number=5), cos_sin_cache=bytes_on(256)), "pass 5 of 1 token.*pass 1"),
+    (claims.INPUTS, changed(at("rotary", **LAST), positions=bytes_on(8)), "`positions` = 0x.* layer 0, rotary"),
+    (claims.INPUTS, changed(at("reduce", layer=1), seq_lens=bytes_on(8)), "reduce .* `seq_lens` = 0x"),
+    (claims.POOL, lambda each: _pool(each, 1, 7 * 2**40), "`key_cache` = 0x70000000000, as of layer 0, cache"),
+    (claims.POOL, lambda each: _pool(each, 1 if each.number == 4 else 9, 7 * 2**40), "pass 4 .* `key_cache` = 0x"),
+    (claims.PAGE, lambda each: _strides(each, block_stride=2 * 32 * 128), "`block_stride` = 8192.* expected: 16 slots"),
+    (claims.PAGE, lambda each: _strides(each, page_stride=256), "`page_stride` = 256"),
+    (
+        claims.SHARED_POOL,
+        changed(at("attention", **LAST), value_cache=bytes_on(512)),
+        "attention .* `value_cache` = 0x",
+    ),
+    (claims.SHARED_POOL, changed(at("attention", layer=1), v_scale=bytes_on(512)), "attention .* `v_scale` = 0x"),
+    (claims.SHARED_POOL, changed(at("attention", **LAST), stride_v_cache_1=64), "`stride_v_cache_1` = 64"),
+    (claims.PARTS, changed(at("reduce", layer=1), segm_max=bytes_on(512)), "reduce .* `segm_max` = 0x"),
+    (claims.PARTS, changed(at("reduce", layer=1), output=bytes_on(512)), "reduce .* `output` = 0x"),
+    (claims.LITERALS, changed(at("activation", **LAST), alpha=2.0), "`alpha` = 2.0; expected: as .* `alpha` = 1.0"),
+    (claims.LITERALS, changed(at("attention", number=2, layer=1), block_table_stride=16), "`block_table_stride` = 16"),
+]
+
+
+def _aliased(launch: Launched) -> None:
+    """A product's norm in the residual's place."""
+    if at("add_norm", **LAST)(launch):
+        launch.values["input"] = launch.values["residual"]
+
+
+def _pool(launch: Launched, layer: int, base: int) -> None:
+    """All layers up to `layer` in one place, or one elsewhere; values as far behind as they are."""
+    if launch.part in ("cache", "attention") and launch.layer <= layer and launch.number > 0:
+        apart = launch.values["value_cache"] - launch.values["key_cache"]
+        launch.values |= {"key_cache": base, "value_cache": base + apart} if layer < 9 else {}
+
+
+def _strides(launch: Launched, **strides: int) -> None:
+    """Other strides, the same for cache write and attention."""
+    for place, name in enumerate(("block_stride", "page_stride", "head_stride")):
+        if name in strides and launch.part == "cache":
+            launch.values[name] = strides[name]
+        if name in strides and launch.part == "attention":
+            launch.values |= {f"stride_{which}_cache_{place}": strides[name] for which in "kv"}
+
+
+def launched_in(dump: Path) -> tuple[Launch, ...]:
+    (process,) = dump.iterdir()
+    return read_recording(process).launches
+
+
+@pytest.mark.parametrize(
+    ("claim", "doctor", "says"),
+    DOCTORED,
+    ids=[f"{claim.id}-{number}" for number, (claim, _, _) in enumerate(DOCTORED)],
+)
+def test_a_doctored_recording_refutes_its_claim(tmp_path: Path, claim: Claim, doctor: Doctor, says: str) -> None:
+    launches = launched_in(record(tmp_path / "dump", TINY, doctor))
+
+    with pytest.raises(Refuted) as caught:
+        examine(launches, TINY)
+
+    assert caught.value.claim == claim, caught.value
+    assert re.search(says, caught.value.message), caught.value.message
+    assert caught.value.message.startswith(f"the recording refutes `{claim.id}`: ")
+    assert claim.says in caught.value.help
+
+
+def test_passes_of_several_tokens_are_needed(tmp_path: Path) -> None:
+    launches = launched_in(record(tmp_path / "dump", TINY, prompts=(1, 1)))
+
+    with pytest.raises(Refuted, match=r"are 1, 1, 1, 1, 1, 1; expected: 1, and some number above 1") as caught:
+        examine(launches, TINY)
+    assert caught.value.claim == claims.TOKENS
+
+
+def test_every_claim_is_refuted_by_some_recording() -> None:
+    assert {claim.id for claim, _, _ in DOCTORED} | {claims.TOKENS.id} == {claim.id for claim in CLAIMS}
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
+
+
+def test_a_recording_of_another_model_is_refused(tmp_path: Path) -> None:
+    launches = launched_in(record(tmp_path / "dump", TINY))
+
+    for config in (
+        replace(TINY, hidden=256),
+        replace(TINY, ffn=512),
+        replace(TINY, heads=8),
+        replace(TINY, norm_eps=1e-5),
+        replace(TINY, layers=1),
+    ):
+        with pytest.raises(Refuted):
+            examine(launches, config)
+    examine(launches, TINY)
