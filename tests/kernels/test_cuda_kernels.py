@@ -301,7 +301,7 @@ def product(cuda, rng, entry: str, m: int, n: int) -> dict[str, np.ndarray]:
     k = {"output_matmul": s.q_size, "down_matmul": s.ffn}.get(entry, s.hidden)
     pairs = 2 if entry == "norm_gate_up" else 1
     return {
-        "c": poison((m, n), F32 if entry == "norm_matmul_f32" else BF16),
+        "c": poison((m, n), F32 if entry in F32_PRODUCTS else BF16),
         "residual": poison((m, k), F32),
         "before": rng.normal(size=(m, k)).astype(F32),
         "x": bf16(rng.normal(size=(m, k))),
@@ -325,6 +325,8 @@ def run_product(cuda, entry: str, p: dict[str, np.ndarray]) -> None:
 
 
 ENTRIES = ["embed_norm_matmul", "norm_matmul", "norm_matmul_f32", "norm_gate_up", "output_matmul", "down_matmul"]
+ENTRIES += ["qkv_matmul", "gate_up_matmul", "logits_matmul"]
+F32_PRODUCTS = ("norm_matmul_f32", "logits_matmul")
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -4,6 +4,7 @@ A chunk of tokens goes through products by cublasLt and kernels of our own besid
 has entries of its own, that a layer calls in this order: `norm_matmul` (of the first layer: `embed_norm_matmul`),
 `norm_append_attention` (without norms of queries and keys: `append_attention`), `output_matmul`, `norm_gate_up`,
 `down_matmul`; then `norm_matmul_f32`, `argmax`, `advance`. The residual stream alternates between two buffers there.
+For a step on recorded kernels, whose norms stand apart, there are `embedding_bf16` and each product alone.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ class _Library:
             attention: self.attention(attention),
             "output_matmul": self.matvec("output_matmul", sizes.q_size),
             "down_matmul": self.matvec("down_matmul", sizes.ffn),
+            "qkv_matmul": self.matvec("qkv_matmul", sizes.hidden),
+            "gate_up_matmul": self.matvec("gate_up_matmul", sizes.hidden),
+            "logits_matmul": self.matvec("logits_matmul", sizes.hidden),
             "argmax": self.argmax(),
             "advance": self.single("advance", "feedback", once, (32, 1, 1), chained=True),
         }

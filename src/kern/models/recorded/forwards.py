@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -13,10 +15,11 @@ from kern.models.config import TransformerConfig
 from kern.models.recorded.claims import BACKEND, LAYERS, ORDER, PARAMETERS, SIZES, Refuted
 from kern.models.recorded.signatures import SIGNATURES, Role, Signature, Value
 
-_NAMED: Final = 6
+_NAMED: Final = 5
 """Symbols that a refusal names."""
-_SYMBOL: Final = 60
+_SYMBOL: Final = 72
 """Characters of a symbol that it shows."""
+_ATTENTION: Final = re.compile("attention|attn|fmha|flash|sdpa", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +185,14 @@ def require_backend(launches: Sequence[Launch]) -> None:
     """Raises Refuted where a kernel that this provider wires was launched nowhere in the recording."""
     symbols = {launch.symbol for launch in launches}
     lacking = [s.starts for s in SIGNATURES if not any(symbol.startswith(s.starts) for symbol in symbols)]
-    if not lacking:
-        return
-    raise Refuted(BACKEND, f"the recording launches none of {', '.join(lacking)}, but {_most_launched(launches)}", None)
+    if lacking:
+        evidence = f"the recording launches none of {', '.join(lacking)}, but {_others(launches)}"
+        raise Refuted(BACKEND, evidence, None)
 
 
-def _most_launched(launches: Sequence[Launch]) -> str:
-    counts: dict[str, int] = {}
-    for launch in launches:
-        counts[launch.symbol] = counts.get(launch.symbol, 0) + 1
-    most = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[:_NAMED]
-    if not most:
-        return "nothing at all"
-    return ", ".join(f"{symbol[:_SYMBOL]} ({counts[symbol]} times)" for symbol in most)
+def _others(launches: Sequence[Launch]) -> str:
+    """The kernels that are launched in their place: those that seem to be attention, then the most launched."""
+    counts = Counter(launch.symbol for launch in launches if _signature(launch.symbol) is None)
+    likely = sorted(counts, key=lambda symbol: (not _ATTENTION.search(symbol), -counts[symbol], symbol))[:_NAMED]
+    named = [f"{symbol[:_SYMBOL]} ({counted(counts[symbol], 'time')})" for symbol in likely]
+    return ", ".join(named) or "nothing else either"

@@ -49,8 +49,11 @@ __device__ static void load_rows(Shared<K, 1>& shared, const Slice& slice, const
     sync_workers();
 }
 
-template <int K>
-__device__ static void plain_matvec(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+__device__ static void store(bf16* to, float sum) { *to = __float2bfloat16(sum); }
+__device__ static void store(float* to, float sum) { *to = sum; }
+
+template <int K, class C>
+__device__ static void plain_matvec(C* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     expect(k, K);
     Slice slice(rows);
     auto& shared = Shared<K, 1>::get();
@@ -59,7 +62,7 @@ __device__ static void plain_matvec(bf16* c, const bf16* x, const bf16* w, int r
     wait_for_previous_kernels();
     load_rows<K>(shared, slice, x);
     stream.run(slice.count, [&](int row, int output, float sum, float) {
-        c[static_cast<i64>(slice.first + row) * n + output] = __float2bfloat16(sum);
+        store(c + static_cast<i64>(slice.first + row) * n + output, sum);
     });
 }
 
@@ -104,4 +107,21 @@ output_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
 KERNEL(BLOCK, 1)
 down_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     plain_matvec<FFN>(c, x, w, rows, n, k);
+}
+
+// The same of the residual's width, for norms that stand apart from the product: queries, keys and values in one; gate
+// and up in one; logits.
+KERNEL(BLOCK, 1)
+qkv_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    plain_matvec<HIDDEN>(c, x, w, rows, n, k);
+}
+
+KERNEL(BLOCK, 1)
+gate_up_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    plain_matvec<HIDDEN>(c, x, w, rows, n, k);
+}
+
+KERNEL(BLOCK, 1)
+logits_matmul(float* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    plain_matvec<HIDDEN>(c, x, w, rows, n, k);
 }
