@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -178,6 +179,13 @@ def test_the_recorder_is_compiled_once(kern: Kern, tmp_path: Path) -> None:
         (library,) = (cache / "kern").iterdir()
         times.append(library.stat().st_mtime_ns)
     assert times[0] == times[1]
+
+
+def test_doctor_says_what_recording_finds(kern: Kern, tmp_path: Path) -> None:
+    done = kern.run([*KERN, "doctor", "--json"])
+    found = {finding["name"]: finding["found"] for finding in json.loads(done.stdout)}
+    assert Path(found["CUPTI headers"], "cupti_callbacks.h").is_file()
+    assert Path(found["CUPTI library"]).is_file()
 
 
 SLEEPER = "import sys, time, signal; {}; print('ready', flush=True); time.sleep(30)"

@@ -8,6 +8,8 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass
 
+from kern.capture import find_toolkit
+from kern.capture.errors import HeadersMissing
 from kern.device import open_device
 from kern.device.base import DeviceError
 from kern.manifest.errors import install_hint
@@ -41,6 +43,7 @@ def examine() -> list[Finding]:
         _device("host", "running on the processor"),
         _compiler(),
         *(_library(name, *rest) for name, rest in LIBRARIES.items()),
+        *_recording(),
         _driver(),
         _device("cuda", "running on a GPU"),
     ]
@@ -58,7 +61,7 @@ def _device(name: str, purpose: str) -> Finding:
 
 
 def _compiler() -> Finding:
-    name, purpose = "C compiler", "building for the host"
+    name, purpose = "C compiler", "building for the host, and recording"
     try:
         command = compiler_command()
     except CompilerMissing as error:
@@ -81,6 +84,21 @@ def _library(name: str, purpose: str, help: str) -> Finding:
         return Finding(name, importlib.metadata.version(name), purpose, help)
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, None, purpose, help)
+
+
+def _recording() -> list[Finding]:
+    help = install_hint("capture")
+    headers, library = None, None
+    try:
+        toolkit = find_toolkit()
+    except HeadersMissing as error:
+        help = error.help
+    else:
+        headers, library = str(toolkit.includes[0]), None if toolkit.library is None else str(toolkit.library)
+    return [
+        Finding("CUPTI headers", headers, "recording", help),
+        Finding("CUPTI library", library, "recording programs that bring no libcupti", help),
+    ]
 
 
 def _driver() -> Finding:

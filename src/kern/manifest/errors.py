@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 def install_hint(extra: str) -> str:
-    """What to run to have an optional part of kern: `cuda` or `gguf`."""
+    """What to run to have an optional part of kern: `capture`, `cuda` or `gguf`."""
     return f"in kern's source folder: pip install -e '.[{extra}]'"
 
 

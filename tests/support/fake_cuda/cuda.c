@@ -35,7 +35,7 @@ struct allocation {
 static struct allocation allocations[MOST];
 static size_t allocation_count;
 static void *capturing[16];
-static uint32_t last_module_id;
+static _Atomic uint32_t last_module_id;
 static size_t next_image_size;
 static bool no_param_info;
 

@@ -3,7 +3,18 @@
 import ctypes as c
 import threading
 
-from support.fake_driver import DEVICE, HOST_MEMORY, STREAM, Copy2d, Handle, KernelNode, Program, word
+from support.fake_driver import (
+    DEVICE,
+    HOST_MEMORY,
+    STREAM,
+    Copy2d,
+    Handle,
+    KernelNode,
+    LaunchAttribute,
+    LaunchConfig,
+    Program,
+    word,
+)
 
 program = Program()
 module = program.module(b"\0k\0" + bytes(1000))
@@ -23,6 +34,11 @@ program.launch(program.function(module, b"\xff" * 200), stream=STREAM)
 program.capturing(STREAM, False)
 program.call("cuMemcpyHtoD_v2", DEVICE, host, 256)
 program.call("cuMemcpyAsync", DEVICE, 0xDEAD_0000, 16, c.c_void_p(STREAM))
+program.call("cuMemsetD8Async", DEVICE, 1, 2, c.c_void_p(STREAM))
+config = LaunchConfig(1, 1, 1, 1, 1, 1, 0, STREAM, 0, 3)
+attributes = (LaunchAttribute * 3)(*(LaunchAttribute(id, 0, (1, 1, 1)) for id in (4, 6, 8)))
+config.attributes = c.addressof(attributes)
+program.call("cuLaunchKernelEx", c.byref(config), program.function(module, b"k"), program.pack(()), None)
 copy = Copy2d(from_type=1, from_host=host, from_pitch=16, to_type=2, to_device=DEVICE, to_pitch=8, width=8, height=2)
 program.call("cuMemcpy2DAsync_v2", c.byref(copy), c.c_void_p(STREAM))
 program.call("cuMemcpy2DAsync_v2", c.c_void_p(0x1000), c.c_void_p(STREAM))
