@@ -8,12 +8,10 @@ for longest, are taken for anchors, and a pass begins where they start over.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
-
-import numpy as np
 
 from kern.mining.launches import Event, Launch
 from kern.mining.records import Three
@@ -58,7 +56,7 @@ def _passes(sightings: Sequence[_Sighting]) -> list[_Segment]:
 
 
 def _telling(sightings: Sequence[_Sighting]) -> frozenset[int]:
-    """The anchors that tell a pass's size: those seen in at least half as many shapes as any; none if all keep theirs."""
+    """The anchors that tell a pass's size: those seen in half as many shapes as any; none if none vary."""
     shapes: defaultdict[int, set[_Shape]] = defaultdict(set)
     for sighting in sightings:
         for identity in sighting.identities:
@@ -146,10 +144,10 @@ def _beginning(sightings: Sequence[_Sighting]) -> int | None:
 
 
 def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[_Segment]:
-    """The sightings, cut at the `first` anchor and where anchors start over: two launches in turn have anchors that were
-    seen since the last cut.
+    """The sightings, cut at the `first` anchor and where anchors start over.
 
-    Two, since one alone may be a launch that came late.
+    They start over where two launches in turn have anchors that were seen since the last cut; one alone may have come
+    late.
     """
     segments: list[list[_Sighting]] = []
     seen: set[int] = set()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kern.mining.callsites import CallSite, examine
 from kern.mining.cutting import Span, find_cores
 from kern.mining.ends import divide
 from kern.mining.errors import NotInRecord
@@ -13,17 +15,17 @@ from kern.mining.launches import Event, Kernel, Launch
 from kern.mining.passes import Pass
 from kern.mining.recording import Recording, process_folders, read_recording
 from kern.mining.reference import Reference, choose
-from kern.mining.sites import Site, Unaligned, align
+from kern.mining.sites import Unaligned, align
 
 
 @dataclass(frozen=True, slots=True)
 class MinedProcess:
-    """What one process's record says."""
+    """What one process's record says. `unaligned` are the passes that were left out of some call sites."""
 
     recording: Recording
     passes: tuple[Pass, ...]
     reference: Reference | None
-    sites: tuple[Site, ...]
+    sites: tuple[CallSite, ...]
     unaligned: tuple[Unaligned, ...]
 
     def kernels(self, symbol: str) -> dict[Kernel, tuple[Pass, ...]]:
@@ -73,8 +75,8 @@ def _process(recording: Recording) -> MinedProcess:
     spans = divide(events, cores, rough.chosen.tokens if rough else (None,) * len(cores))
     sites, unaligned = align(_launches(events, spans))
     reference = choose(sites, len(spans))
-    tokens = reference.chosen.tokens if reference else (None,) * len(spans)
-    return MinedProcess(recording, _passes(events, spans, tokens), reference, sites, unaligned)
+    passes = _passes(events, spans, reference.chosen.tokens if reference else (None,) * len(spans))
+    return MinedProcess(recording, passes, reference, examine(sites, passes), unaligned)
 
 
 def _launches(events: Sequence[Event], spans: Sequence[Span]) -> list[list[Launch]]:
@@ -82,10 +84,12 @@ def _launches(events: Sequence[Event], spans: Sequence[Span]) -> list[list[Launc
 
 
 def _passes(events: Sequence[Event], spans: Sequence[Span], tokens: Sequence[int | None]) -> tuple[Pass, ...]:
-    variants: dict[tuple[tuple[str, str], ...], int] = {}
+    """The passes; those that repeat the same kernels are of one variant."""
+    variants: dict[frozenset[tuple[str, str]], int] = {}
     passes = []
     for index, (start, stop) in enumerate(spans):
-        kernels = tuple(event.kernel.key for event in events[start:stop] if isinstance(event, Launch))
-        variant = variants.setdefault(kernels, len(variants))
+        launched = Counter(event.kernel.key for event in events[start:stop] if isinstance(event, Launch))
+        often = frozenset(key for key, count in launched.items() if count > 2) or frozenset(launched)
+        variant = variants.setdefault(often, len(variants))
         passes.append(Pass(index, tokens[index], variant, tuple(events[start:stop])))
     return tuple(passes)

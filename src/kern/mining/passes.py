@@ -13,8 +13,8 @@ from kern.mining.launches import Copy, Event, Fill, Launch
 class Pass:
     """A pass, with all that ran in it, in order.
 
-    `tokens` is the value of the token-count reference, None where none was found. Passes of one `variant` launched the
-    same kernels in the same order, but for their ends.
+    `tokens` is the value of the token-count reference, None where none was found. Passes of one `variant`
+    launch the same kernels more than twice.
     """
 
     index: int

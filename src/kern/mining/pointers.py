@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kern.mining.launches import Copy, Kernel, Memory, Pointer
+from kern.mining.launches import Copy, Pointer
 from kern.mining.passes import Pass
+from kern.mining.records import Memory
 from kern.mining.sites import Site
 
 Stability = Literal["own", "shared", "varying", "once"]
@@ -117,31 +118,3 @@ class _Arrivals:
             copy.order < order and copy.target <= address < copy.target + copy.size
             for copy in self._copies[max(0, last - 8) : last]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """Memory that several launches of one pass are given: each use is a launch's place in the pass, and where in it."""
-
-    address: int
-    uses: tuple[tuple[int, int, int], ...]
-
-
-def shared_buffers(each: Pass) -> tuple[Buffer, ...]:
-    """The addresses that more than one launch of a pass is given, in the order of their first use."""
-    uses: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for number, launch in enumerate(each.launches):
-        for pointer in launch.pointers:
-            if pointer.on_device:
-                uses[pointer.address].append((number, pointer.param, pointer.at))
-    return tuple(
-        Buffer(address, tuple(found)) for address, found in uses.items() if len({number for number, _, _ in found}) > 1
-    )
-
-
-def kernels_of(sites: Sequence[Site]) -> dict[tuple[str, str], tuple[Kernel, list[Site]]]:
-    """The call sites of each kernel, in order."""
-    found: dict[tuple[str, str], tuple[Kernel, list[Site]]] = {}
-    for site in sites:
-        found.setdefault(site.kernel.key, (site.kernel, []))[1].append(site)
-    return found

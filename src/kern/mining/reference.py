@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
 
-from kern.mining.fitting import Fit, Sample, fit, size
+from kern.mining.fitting import Fit, Sample, fit, shown, size
 from kern.mining.launches import Kernel
 from kern.mining.sites import Number, Site
 
@@ -46,9 +46,17 @@ def _fit(samples: frozenset[Sample]) -> Fit:
 
 
 def fit_number(number: Number, passes: Sequence[int], tokens: Sequence[int | None]) -> Fit:
-    """Fit a number of a site that stands in `passes`; passes of unknown token count are left out."""
+    """Fit a number of a site that stands in `passes`; passes of unknown token count are left out.
+
+    A float, and a block's side, can only be constant in a manifest.
+    """
     pairs = ((tokens[index], value) for index, value in zip(passes, number.values, strict=True))
-    return _fit(frozenset((count, value) for count, value in pairs if count is not None))
+    found = _fit(frozenset((count, value) for count, value in pairs if count is not None))
+    if found.status == "unfit" or isinstance(found.expression, int):
+        return found
+    if number.type in ("f32", "f64") or number.name.startswith("block"):
+        return Fit("unfit", None, f"it is not constant: {shown(found.samples)}", found.samples)
+    return found
 
 
 def choose(sites: Sequence[Site], passes: int) -> Reference | None:

@@ -10,6 +10,8 @@ from typing import Final, Literal
 from kern.mining.launches import Kernel, Launch
 
 NumberType = Literal["geometry", "u8", "i16", "i32", "f32", "i64", "f64"]
+WORD: Final = 8
+"""Bytes of an address."""
 _AXES: Final = "xyz"
 _INTEGERS: Final[dict[int, NumberType]] = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS: Final[dict[int, NumberType]] = {4: "f32", 8: "f64"}
@@ -31,7 +33,7 @@ class Number:
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Site:
     """A call site: launch number `occurrence` of a kernel in each of `passes`, which launch it `count` times."""
 
@@ -42,8 +44,21 @@ class Site:
     launches: tuple[Launch, ...]
 
     def pointer_places(self) -> tuple[tuple[int, int], ...]:
-        """The parameter and the byte in it of each address, as any of the launches has it."""
-        return tuple(sorted({(p.param, p.at) for launch in self.launches for p in launch.pointers}))
+        """The parameter and the byte in it of each address, as any of the launches has it.
+
+        An address of the host counts where it is the whole parameter: bytes of a struct may look like one by chance.
+        """
+        sizes = self.kernel.layout.sizes if self.kernel.layout else ()
+        return tuple(
+            sorted(
+                {
+                    (pointer.param, pointer.at)
+                    for launch in self.launches
+                    for pointer in launch.pointers
+                    if pointer.on_device or (sizes and sizes[pointer.param] == WORD)
+                }
+            )
+        )
 
     def numbers(self) -> Iterator[Number]:
         """The geometry, and every scalar parameter that is no address."""
