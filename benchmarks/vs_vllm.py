@@ -53,8 +53,8 @@ def kern_engine(artifact: str) -> Request:
     return request
 
 
-def vllm_engine(config: str, backend: str) -> Request:
-    """Requests to vLLM."""
+def vllm_engine(config: str, backend: str, *, eager: bool = False) -> Request:
+    """Requests to vLLM; `eager`: without graphs and torch.compile."""
     from vllm import LLM, SamplingParams
     from vllm.config import AttentionConfig
 
@@ -63,6 +63,7 @@ def vllm_engine(config: str, backend: str) -> Request:
         load_format="dummy",
         skip_tokenizer_init=True,
         attention_config=AttentionConfig(backend=backend),
+        enforce_eager=eager,
         max_model_len=2048,
         gpu_memory_utilization=0.25,
         enable_prefix_caching=False,
@@ -126,9 +127,15 @@ class Engine:
         self._process.wait()
 
 
+def prompt_ids(length: int) -> list[int]:
+    """Random ids, the same for all engines."""
+    generator = random.Random(length)
+    return [generator.randrange(1000, 150_000) for _ in range(length)]
+
+
 def measure(engines: Sequence[Engine], prompt: int, tokens: int, rounds: int) -> dict[str, dict[str, Any]]:
     """First-token and decode times of each engine, in milliseconds."""
-    ids = [random.Random(prompt).randrange(1000, 150_000) for _ in range(prompt)]
+    ids = prompt_ids(prompt)
     first: dict[str, list[float]] = {engine.name: [] for engine in engines}
     decode: dict[str, list[float]] = {engine.name: [] for engine in engines}
     for _ in range(1 + rounds):
