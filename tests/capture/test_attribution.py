@@ -98,6 +98,40 @@ def test_two_modules_loaded_inside_the_launch_tell_nothing_but_their_symbols_do(
     assert set(twin["candidates"]) == {sha256(cubins / name) for name in ("first.cubin", "second.cubin")}
 
 
+def test_a_module_loaded_inside_the_launch_of_another_ones_kernel_is_not_its_own(
+    record: Recorder, cubins: Path
+) -> None:
+    done = record(
+        """
+        first, second = images()
+        kernel, other = program.kernel(program.library(first), b"alone"), program.kernel(program.library(second), b"x")
+        program.call("fake_load", program.module_of(kernel))
+        program.call("fake_load_within_next_launch", program.module_of(other))
+        program.capturing(STREAM, True)
+        program.launch(kernel, stream=STREAM)
+        """,
+        cubins,
+    )
+    kernel = done.only("kernel")
+    assert (kernel["found"], kernel["module"]) == ("symbol", sha256(cubins / "first.cubin"))
+
+
+def test_two_modules_of_the_same_bytes_are_one_answer(record: Recorder, cubins: Path) -> None:
+    done = record(
+        """
+        kernels = [program.kernel(program.library(images()[0]), b"twin") for _ in range(2)]
+        for kernel in kernels:
+            program.call("fake_load", program.module_of(kernel))
+        program.capturing(STREAM, True)
+        for kernel in kernels:
+            program.launch(kernel, stream=STREAM)
+        """,
+        cubins,
+    )
+    kernel = done.only("kernel")
+    assert (kernel["found"], kernel["module"]) == ("symbol", sha256(cubins / "first.cubin"))
+
+
 def test_a_symbol_that_no_module_holds_has_no_candidate(record: Recorder, cubins: Path) -> None:
     done = record(
         """
@@ -162,6 +196,7 @@ def test_a_handle_given_out_anew_is_looked_up_anew(record: Recorder, cubins: Pat
         ("module", second),
         ("kernel", second),
     ]
+    assert [launch["kernel"] for launch in done.of("launch")] == [0, 1, 1]
 
 
 def test_the_same_kernel_after_an_unload_keeps_its_number(record: Recorder, cubins: Path) -> None:

@@ -63,7 +63,8 @@ static void enter(struct told *told, CUpti_CallbackId id, const void *params, co
     memset(told, 0, sizeof *told);
     told->id = id;
     told->data = (CUpti_CallbackData){.callbackSite = CUPTI_API_ENTER, .functionName = "cu", .functionParams = params,
-                                      .functionReturnValue = &told->result, .symbolName = symbol,
+                                      .functionReturnValue = &told->result,
+                                      .symbolName = symbol ? symbol : "valid for launches only",
                                       .context = (CUcontext)0x1000, .contextUid = 1};
     told->data.correlationData = &told->correlation;
     if (fake_tell)

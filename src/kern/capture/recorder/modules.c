@@ -9,11 +9,9 @@
 #include "output.h"
 #include "sha256.h"
 
-enum { RING = 16 };
-
-/* Module ids of this thread's last events; `count` goes on. */
+/* This thread's events: how many there were, the last one's module, and how many in a row were of it. */
 struct events {
-    uint32_t ids[RING], count;
+    uint32_t count, id, in_a_row;
 };
 
 struct module {
@@ -34,17 +32,16 @@ static struct {
 
 uint64_t modules_mark(void) { return (uint64_t)loaded.count << 32 | profiled.count; }
 
-static void add_event(struct events *events, uint32_t id) { events->ids[events->count++ % RING] = id; }
+static void add_event(struct events *events, uint32_t id) {
+    events->in_a_row = events->count && events->id == id ? events->in_a_row + 1 : 1;
+    events->id = id;
+    events->count++;
+}
 
 static bool only_event(const struct events *events, uint32_t since, uint32_t *id) {
     uint32_t happened = events->count - since;
-    if (happened == 0 || happened > RING)
-        return false;
-    *id = events->ids[since % RING];
-    for (uint32_t i = 1; i < happened; i++)
-        if (events->ids[(since + i) % RING] != *id)
-            return false;
-    return true;
+    *id = events->id;
+    return happened && happened <= events->in_a_row;
 }
 
 bool module_loaded_since(uint64_t mark, uint32_t *id) { return only_event(&loaded, (uint32_t)(mark >> 32), id); }
