@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kern.manifest.errors import KernError
 from kern.manifest.params import SCALAR_BYTES
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Manifest, StateArg
 from kern.manifest.writing import write
+from kern.mining import read_recording
 from kern.mining.errors import ModuleMissing, RecordMissing
 from kern.models import targets
 from kern.models.buffers import Limits
 from kern.models.build import build
-from kern.models.config import PRESETS, UnsupportedModel
+from kern.models.config import PRESETS, TransformerConfig, UnsupportedModel
+from kern.models.kernels.cuda_library import cuda_kernels
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes
 from kern.models.random_checkpoint import RandomCheckpoint
-from kern.models.recorded.kernel_set import WrongTarget
+from kern.models.recorded.across import examine
+from kern.models.recorded.kernel_set import WrongTarget, entries
+from kern.models.recorded.library import recorded_kernels
 from kern.models.replacing import OutputError
 from kern.models.targets import UnknownTarget
+from kern.models.transformer import build_manifest
 from kern.runtime.loading import load
 from kern.runtime.verification import verify
 from kern.text import Generator, Tokenizer, score
 from kern.text.contract import TextSettings, check_generation, check_scoring
+from kern.verifier import check
 from support.greedy import assert_greedy, assert_same
 from support.reference import Reference
 from support.tiny import SEED, prompt
@@ -160,6 +172,35 @@ def test_the_layout_inside_a_block_is_the_recordings(tmp_path: Path) -> None:
 
     assert (given[10], given[13]) == (16 * TINY.head_dim, TINY.head_dim)
     assert literals_of(tmp_path / "out", "attention_prefill_apart")[18:20] == [TINY.head_dim, 16 * TINY.head_dim]
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> TransformerConfig:
+    """Sizes of a model that the kernels take."""
+    kv_heads, group = draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 3, 4, 5, 8, 16]))
+    return replace(
+        TINY,
+        layers=draw(st.integers(1, 3)),
+        hidden=32 * draw(st.integers(5, 40)),
+        ffn=32 * draw(st.integers(1, 40)),
+        heads=kv_heads * group,
+        kv_heads=kv_heads,
+        head_dim=draw(st.sampled_from([64, 128])),
+        tied_embeddings=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(config=shapes(), several=st.lists(st.integers(2, 40), min_size=1, max_size=2))
+def test_a_recording_of_any_shape_gives_a_valid_manifest(config: TransformerConfig, several: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (process,) = record(Path(folder, "dump"), config, prompts=several).iterdir()
+        evidence = examine(read_recording(process).launches, config)
+    sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim)
+    own = cuda_kernels(CudaPlan("sm_90a", sizes), defaultdict(lambda: "0" * 64), qk_norm=True)
+    kernels = entries(own, recorded_kernels(evidence, config))
+
+    assert check(build_manifest(config, kernels, model="any", block=evidence.block)) == ()
 
 
 def test_our_own_kernel_takes_a_recorded_ones_place_in_one_impl_block(built: Path, dump: Path, tmp_path: Path) -> None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kern.manifest.types import Kernel
 from kern.mining import Launch, read_recording
 from kern.models.config import PRESETS
 from kern.models.recorded import claims
 from kern.models.recorded.across import examine
 from kern.models.recorded.claims import CLAIMS, Claim, Refuted
+from kern.models.recorded.library import recorded_kernels
+from kern.models.recorded.signatures import SIGNATURES
+from kern.models.recorded.sources import SOURCES
 from support.vllm_recording import Doctor, Launched, record
 
 TINY = PRESETS["qwen3"]["tiny"]
@@ -205,3 +213,44 @@ def test_a_recording_of_another_model_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Refuted):
             examine(launches, config)
     examine(launches, TINY)
+
+
+ROLES = {"input_norm": "norm", "q_norm": "norm", "k_norm": "norm", "after": "add_norm"}
+PLACES = sorted(
+    {
+        (part, name)
+        for source in SOURCES
+        for part in source.parts
+        for signature in SIGNATURES
+        if signature.role == ROLES.get(part, part)
+        for name, _ in signature.params
+    }
+)
+"""Each part of a pass, with each of its parameters."""
+
+
+@cache
+def undoctored() -> dict[str, Kernel]:
+    with tempfile.TemporaryDirectory() as folder:
+        return recorded_kernels(examine(launched_in(record(Path(folder, "dump"), TINY)), TINY), TINY)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    place=st.sampled_from(PLACES),
+    layer=st.integers(0, 1),
+    number=st.sampled_from([1, 2, 4, 7, 9]),
+    change=st.sampled_from([1, 16, 256, -256]),
+)
+def test_no_parameter_can_differ_unseen_and_change_the_artifact(
+    place: tuple[str, str], layer: int, number: int, change: int
+) -> None:
+    part, name = place
+    doctor = changed(at(part, layer=layer, number=number), **{name: lambda value: max(0, value + change)})
+    with tempfile.TemporaryDirectory() as folder:
+        launches = launched_in(record(Path(folder, "dump"), TINY, doctor))
+    try:
+        found = recorded_kernels(examine(launches, TINY), TINY)
+    except Refuted:
+        return
+    assert found == undoctored()
