@@ -285,6 +285,21 @@ def capture(
 
 
 @app.command()
+def mine(
+    dump: Annotated[Path, typer.Argument(metavar="DUMP", help="What `kern capture` wrote, or one process's folder.")],
+    abi: Annotated[bool, typer.Option("--abi", help="Only show which kernels a manifest could launch.")] = False,
+    json: Json = False,
+) -> None:
+    """Analyse a record: its passes, their token counts, and what every kernel is given, as expressions.
+
+    Example: `kern mine build/dump`
+    """
+    from kern.cli.mine import mine_dump
+
+    mine_dump(dump, abi, json)
+
+
+@app.command()
 def doctor(json: Json = False) -> None:
     """Say what this machine has, and what is missing for what.
 

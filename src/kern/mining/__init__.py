@@ -3,7 +3,7 @@
 from kern.mining.launches import Copy, Fill, Kernel, Launch, Pointer
 from kern.mining.mine import Mined, MinedProcess, mine
 from kern.mining.passes import Pass
-from kern.mining.recording import Recording, read_recording
+from kern.mining.recording import Recording, read_recording, read_recordings
 
 __all__ = [
     "Copy",
@@ -17,4 +17,5 @@ __all__ = [
     "Recording",
     "mine",
     "read_recording",
+    "read_recordings",
 ]

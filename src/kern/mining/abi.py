@@ -103,13 +103,13 @@ def holds_tensor_map(param: bytes, pointer: Pointer) -> bool:
 def _reasons(kernel: Kernel, launches: Sequence[Launch], traits: set[Trait]) -> Iterator[str]:
     """What a manifest cannot say of these launches."""
     if kernel.module is None:
-        yield "its module is not known"
+        yield "module unknown"
     if kernel.layout is None:
-        yield "its parameters are not known"
+        yield "parameters unknown"
     else:
         yield from _parameter_reasons(kernel.layout)
     if "host pointer" in traits:
-        yield "it is given an address of the host"
+        yield "an address of the host"
     attributes = Counter(name for launch in launches for name in launch.attributes)
     if strange := sorted(attributes.keys() - _KNOWN_ATTRIBUTES):
         yield f"launch attribute {', '.join(strange)}"
@@ -121,7 +121,7 @@ def _parameter_reasons(layout: Layout) -> Iterator[str]:
     end = 0
     for offset, size in zip(layout.offsets, layout.sizes, strict=True):
         if size > WORD:
-            yield f"a struct of {size} bytes"
+            yield f"a {size}-byte struct"
         elif size not in _SCALARS:
             yield f"a parameter of {size} bytes"
         elif offset != -(-end // size) * size:

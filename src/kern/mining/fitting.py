@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import ceil, gcd, inf
 from typing import Final, Literal, TypeAlias
 
@@ -74,9 +74,13 @@ def fit(values: Iterable[Sample]) -> Fit:
 
 
 def shown(samples: Sequence[Sample]) -> str:
-    """Samples for people: `16 → 64, 34 → 136, …`."""
-    text = ", ".join(f"{tokens} → {value}" for tokens, value in samples[:SHOWN])
-    return text + (f", … ({len(samples)} in all)" if len(samples) > SHOWN else "")
+    """Samples for people, equal ones together: `1 … 34 → 64, 85 → 136`."""
+    groups = [list(group) for _, group in groupby(samples, key=lambda sample: sample[1])]
+    parts = []
+    for group in groups[:SHOWN]:
+        (first, value), (last, _) = group[0], group[-1]
+        parts.append(f"{first} → {value}" if first == last else f"{first} … {last} → {value}")
+    return ", ".join(parts) + (f", … ({len(samples)} in all)" if len(groups) > SHOWN else "")
 
 
 def size(expression: Expr) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from kern.manifest.params import Layout
 from kern.mining.records import KernelAttributes, Memory, Three
@@ -62,6 +62,7 @@ class Launch:
     `graph` is the graph that a node belongs to, None for a launch of its own.
     """
 
+    what: ClassVar[Literal["launch"]] = "launch"
     order: int
     line: int
     time: int
@@ -110,6 +111,7 @@ class Launch:
 class Copy:
     """A copy of `size` bytes; `data` is its source where that was on the host and is short."""
 
+    what: ClassVar[Literal["copy"]] = "copy"
     order: int
     line: int
     time: int
@@ -126,6 +128,7 @@ class Copy:
 class Fill:
     """A memset of `size` bytes with a value of `width` bytes."""
 
+    what: ClassVar[Literal["fill"]] = "fill"
     order: int
     line: int
     time: int

@@ -13,7 +13,7 @@ from kern.mining.ends import divide
 from kern.mining.errors import NotInRecord
 from kern.mining.launches import Event, Kernel, Launch
 from kern.mining.passes import Pass
-from kern.mining.recording import Recording, process_folders, read_recording
+from kern.mining.recording import Recording, read_recordings
 from kern.mining.reference import Reference, choose
 from kern.mining.sites import Unaligned, align
 
@@ -47,9 +47,13 @@ class MinedProcess:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """What a record says, process by process, in the order of their folders' names."""
+    """What a record says, process by process, in the order of their folders' names.
+
+    `unrecorded` are the folders of processes in which recording could not start; their recorder.log says why.
+    """
 
     processes: tuple[MinedProcess, ...]
+    unrecorded: tuple[Path, ...]
 
     @property
     def main(self) -> MinedProcess:
@@ -64,7 +68,8 @@ def mine(dump: Path) -> Mined:
 
     Raises RecordMissing and BadRecord.
     """
-    return Mined(tuple(_process(read_recording(folder)) for folder in process_folders(dump)))
+    recordings, unrecorded = read_recordings(dump)
+    return Mined(tuple(map(_process, recordings)), unrecorded)
 
 
 def _process(recording: Recording) -> MinedProcess:

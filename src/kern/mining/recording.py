@@ -1,46 +1,23 @@
-"""Reading one process's record: each line checked, graphs' launches replaced by their nodes, modules by their hash."""
+"""One process's record: its folder, what ran, and its modules by their hash."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from pydantic import ValidationError
-
-from kern.manifest.counts import counted
-from kern.manifest.params import Layout
 from kern.mining.errors import BadRecord, ModuleMissing, RecordMissing
-from kern.mining.launches import Copy, Event, Fill, Kernel, Launch, Pointer
-from kern.mining.records import (
-    FORMAT,
-    LINE,
-    CopyRecord,
-    EndRecord,
-    FillRecord,
-    GraphLaunchRecord,
-    GraphRecord,
-    KernelRecord,
-    LaunchRecord,
-    LostRecord,
-    ModuleRecord,
-    NodeRecord,
-    PointerRecord,
-    ProcessRecord,
-    Record,
-    UnloadRecord,
-)
+from kern.mining.launches import Event, Kernel, Launch
+from kern.mining.reading import MAX_LINE, Fault, Reader
+from kern.mining.records import LostRecord, ProcessRecord
 
 LAUNCHES: Final = "launches.jsonl"
 MODULES: Final = "modules"
-MAX_LINE: Final = 2**26
-MAX_EVENTS: Final = 2**23
-"""Bound on launches, copies and fills of one process, a graph's nodes counted at each of its launches."""
+LOG: Final = "recorder.log"
 MAX_MODULE: Final = 2**30
-_WORD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +64,7 @@ def read_recording(folder: Path) -> Recording:
     recorder's format. A last line that was cut off is left out and said in `torn`.
     """
     path = folder / LAUNCHES
-    reader = _Reader(folder)
+    reader = Reader()
     number = 0
     try:
         with path.open("rb") as file:
@@ -96,223 +73,52 @@ def read_recording(folder: Path) -> Recording:
                 reader.read(number, line)
     except OSError as error:
         raise RecordMissing(f"{path}: {error.strerror or error}", "name a folder that `kern capture` wrote") from None
-    except _Fault as fault:
+    except Fault as fault:
         raise BadRecord(f"{path}:{number}: {fault}", "record again, or use the kern that recorded it") from None
-    return reader.done()
+    if reader.process is None:
+        raise BadRecord(f"{path}: it holds no whole line", "record again")
+    return Recording(
+        folder,
+        reader.process,
+        tuple(reader.kernels.values()),
+        reader.modules,
+        tuple(reader.events),
+        tuple(reader.losses),
+        reader.captured,
+        reader.graph_launches,
+        reader.torn,
+        reader.ended,
+    )
 
 
-class _Fault(Exception):
-    """What is wrong with a line."""
+def read_recordings(dump: Path) -> tuple[tuple[Recording, ...], tuple[Path, ...]]:
+    """The recordings of all processes, and the folders of those in which recording could not start.
 
-
-def _parse(line: bytes) -> Record:
-    try:
-        return LINE.validate_json(line)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        raise _Fault(f"{place}: {first['msg']}" if place else first["msg"]) from None
-
-
-_Node: TypeAlias = tuple[Kernel, NodeRecord, tuple[Pointer, ...]]
-"""A graph's launch, checked."""
-
-
-@dataclass
-class _Reader:
-    """Takes the lines in order, and holds what later lines refer to."""
-
-    folder: Path
-    process: ProcessRecord | None = None
-    kernels: dict[int, Kernel] = field(default_factory=dict)
-    modules: dict[str, int] = field(default_factory=dict)
-    graphs: dict[int, tuple[_Node, ...]] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
-    losses: list[LostRecord] = field(default_factory=list)
-    captured: int = 0
-    graph_launches: int = 0
-    torn: bool = False
-    ended: bool = False
-
-    def read(self, number: int, line: bytes) -> None:
-        if not line.endswith(b"\n"):
-            if len(line) == MAX_LINE:
-                raise _Fault(f"the line is longer than {MAX_LINE:,} bytes")
-            self.torn = True
-            return
-        record = _parse(line)
-        if self.process is None:
-            if not isinstance(record, ProcessRecord):
-                raise _Fault("the first line is not the process's")
-            if record.format != FORMAT:
-                raise _Fault(f"the record has format {record.format}, and format {FORMAT} is read")
-            self.process = record
-            return
-        self._take(number, record)
-        if len(self.events) > MAX_EVENTS:
-            raise _Fault(f"the record holds more than {counted(MAX_EVENTS, 'event')}")
-
-    def done(self) -> Recording:
-        if self.process is None:
-            raise BadRecord(f"{self.folder / LAUNCHES}: it holds no whole line", "record again")
-        return Recording(
-            self.folder,
-            self.process,
-            tuple(self.kernels.values()),
-            self.modules,
-            tuple(self.events),
-            tuple(self.losses),
-            self.captured,
-            self.graph_launches,
-            self.torn,
-            self.ended,
+    Raises RecordMissing where no process was recorded, and BadRecord.
+    """
+    folders = process_folders(dump)
+    recorded = [folder for folder in folders if (folder / LAUNCHES).exists()]
+    if not recorded:
+        why = (
+            (folders[0] / LOG).read_text(errors="replace").strip() if (folders[0] / LOG).is_file() else "no reason told"
         )
-
-    def _take(self, number: int, record: Record) -> None:
-        match record:
-            case LaunchRecord():
-                self._launch(number, record)
-            case CopyRecord():
-                self._copy(number, record)
-            case FillRecord():
-                self._fill(number, record)
-            case KernelRecord():
-                self._kernel(record)
-            case ModuleRecord():
-                self.modules[record.module] = record.size
-            case UnloadRecord():
-                self._known(record.module)
-            case GraphRecord():
-                self._graph(record)
-            case GraphLaunchRecord():
-                self._graph_launch(number, record)
-            case LostRecord():
-                self.losses.append(record)
-            case EndRecord():
-                self.ended = True
-            case ProcessRecord():
-                raise _Fault("a second process in one record")
-
-    def _known(self, module: str) -> None:
-        if module not in self.modules:
-            raise _Fault(f"module {module} was not loaded before")
-
-    def _kernel(self, record: KernelRecord) -> None:
-        if record.kernel in self.kernels:
-            raise _Fault(f"kernel {record.kernel} is told twice")
-        for module in (*((record.module,) if record.module else ()), *record.candidates):
-            self._known(module)
-        layout = None
-        if record.params is not None:
-            layout = Layout(tuple(at for at, _ in record.params), tuple(size for _, size in record.params))
-        self.kernels[record.kernel] = Kernel(
-            record.symbol, record.module, layout, record.attributes, record.found, record.candidates
-        )
-
-    def _find(self, number: int) -> Kernel:
-        if number not in self.kernels:
-            raise _Fault(f"kernel {number} was not told before")
-        return self.kernels[number]
-
-    def _launch(self, number: int, record: LaunchRecord) -> None:
-        kernel = self._find(record.kernel)
-        pointers = _pointers(kernel, record)
-        if record.capturing:
-            self.captured += 1
-            return
-        self.events.append(
-            Launch(
-                len(self.events),
-                number,
-                record.t,
-                record.thread,
-                record.stream,
-                kernel,
-                record.grid,
-                record.block,
-                record.shared,
-                record.attributes,
-                record.params,
-                pointers,
-                record.via,
-                record.whole,
-            )
-        )
-
-    def _copy(self, number: int, record: CopyRecord) -> None:
-        if not record.capturing:
-            place = (len(self.events), number, record.t, record.thread, record.stream)
-            self.events.append(Copy(*place, record.source, record.target, record.size, record.kind, record.data))
-
-    def _fill(self, number: int, record: FillRecord) -> None:
-        if not record.capturing:
-            place = (len(self.events), number, record.t, record.thread, record.stream)
-            self.events.append(Fill(*place, record.target, record.size, record.value, record.width))
-
-    def _graph(self, record: GraphRecord) -> None:
-        nodes = []
-        for node in record.nodes:
-            if node.kernel is not None:
-                kernel = self._find(node.kernel)
-                nodes.append((kernel, node, _pointers(kernel, node)))
-        self.graphs[record.graph] = tuple(nodes)
-
-    def _graph_launch(self, number: int, record: GraphLaunchRecord) -> None:
-        if record.graph not in self.graphs:
-            raise _Fault(f"graph {record.graph} was not told before")
-        self.graph_launches += 1
-        for kernel, node, pointers in self.graphs[record.graph]:
-            self.events.append(
-                Launch(
-                    len(self.events),
-                    number,
-                    record.t,
-                    record.thread,
-                    record.stream,
-                    kernel,
-                    node.grid,
-                    node.block,
-                    node.shared,
-                    node.attributes,
-                    node.params,
-                    pointers,
-                    graph=record.graph,
-                )
-            )
+        raise RecordMissing(f"{dump}: recording could not start: {why[:500]}", "record again")
+    return tuple(map(read_recording, recorded)), tuple(folder for folder in folders if folder not in recorded)
 
 
-def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointer, ...]:
-    """The addresses in a launch's parameters, which must have the kernel's layout, or in its whole packed buffer."""
-    if launch.params is None:
-        whole = launch.whole or b""
-        return tuple(_pointer(kernel, whole, record) for record in launch.pointers)
-    if kernel.layout is None or tuple(map(len, launch.params)) != kernel.layout.sizes:
-        raise _Fault(f"{kernel.symbol}: the parameters' sizes are not those of the kernel")
-    pointers = []
-    for record in launch.pointers:
-        if record.param is None or record.param >= len(launch.params):
-            raise _Fault(f"{kernel.symbol}: a pointer in a parameter that there is not")
-        pointers.append(_pointer(kernel, launch.params[record.param], record))
-    return tuple(pointers)
+def process_folders(dump: Path) -> tuple[Path, ...]:
+    """The folders of a record's processes, or the one process's folder that was named.
 
-
-def _pointer(kernel: Kernel, data: bytes, record: PointerRecord) -> Pointer:
-    if record.at + _WORD > len(data):
-        raise _Fault(f"{kernel.symbol}: a pointer lies outside its parameter")
-    address = int.from_bytes(data[record.at : record.at + _WORD], "little")
-    return Pointer(record.param or 0, record.at, address, record.memory, record.range, record.data)
-
-
-def process_folders(dump: Path) -> Iterator[Path]:
-    """The folders of a record's processes, or the one process's folder that was named. Raises RecordMissing."""
+    Those in which recording could not start hold no launches. Raises RecordMissing where there is none.
+    """
+    help = "name a folder that `kern capture` wrote"
     try:
         names = sorted(os.listdir(dump))
     except OSError as error:
-        raise RecordMissing(f"{dump}: {error.strerror or error}", "name a folder that `kern capture` wrote") from None
+        raise RecordMissing(f"{dump}: {error.strerror or error}", help) from None
     if LAUNCHES in names:
-        yield dump
-        return
-    folders = [dump / name for name in names if name.startswith("pid-") and (dump / name).is_dir()]
+        return (dump,)
+    folders = tuple(dump / name for name in names if name.startswith("pid-") and (dump / name).is_dir())
     if not folders:
-        raise RecordMissing(f"{dump}: no process was recorded in it", "name a folder that `kern capture` wrote")
-    yield from folders
+        raise RecordMissing(f"{dump}: no process was recorded in it", help)
+    return folders

@@ -1,0 +1,36 @@
+"""Tables and lines for people: without rules, at least 100 columns wide, names made safe to show."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any, Final
+
+from kern.cli.terminal import printable
+
+WIDTH: Final = 100
+
+
+def printer() -> Any:
+    """What prints them."""
+    from rich.console import Console
+
+    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+    return Console(highlight=False, width=width, emoji=False).print
+
+
+def table(*columns: str) -> Any:
+    """A table without lines. A title that begins with a space stands on the right, as do the cells below it."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in columns:
+        side: Any = "right" if title.startswith(" ") else "left"
+        made.add_column(title.strip(), justify=side, overflow="fold", no_wrap=title == "kernel")
+    return made
+
+
+def safe(value: str) -> str:
+    """Text from a file, as rich may print it."""
+    from rich.markup import escape
+
+    return escape(printable(value))

@@ -1,0 +1,221 @@
+"""The lines of one process's record, checked one after another: what each refers to must have been told before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from pydantic import ValidationError
+
+from kern.manifest.counts import counted
+from kern.manifest.params import Layout
+from kern.mining.launches import Copy, Event, Fill, Kernel, Launch, Pointer
+from kern.mining.records import (
+    FORMAT,
+    LINE,
+    CopyRecord,
+    EndRecord,
+    FillRecord,
+    GraphLaunchRecord,
+    GraphRecord,
+    KernelRecord,
+    LaunchRecord,
+    LostRecord,
+    ModuleRecord,
+    NodeRecord,
+    PointerRecord,
+    ProcessRecord,
+    Record,
+    UnloadRecord,
+)
+
+MAX_LINE: Final = 2**26
+MAX_EVENTS: Final = 2**23
+"""Bound on launches, copies and fills of one process, a graph's nodes counted at each of its launches."""
+_WORD: Final = 8
+
+
+class Fault(Exception):
+    """What is wrong with a line."""
+
+
+def _parse(line: bytes) -> Record:
+    try:
+        return LINE.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"][1:])
+        raise Fault(f"{place}: {first['msg']}" if place else first["msg"]) from None
+
+
+_Node: TypeAlias = tuple[Kernel, NodeRecord, tuple[Pointer, ...]]
+"""A graph's launch, checked."""
+
+
+@dataclass
+class Reader:
+    """Takes the lines in order, and holds what later lines refer to."""
+
+    process: ProcessRecord | None = None
+    kernels: dict[int, Kernel] = field(default_factory=dict)
+    modules: dict[str, int] = field(default_factory=dict)
+    graphs: dict[int, tuple[_Node, ...]] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    losses: list[LostRecord] = field(default_factory=list)
+    captured: int = 0
+    graph_launches: int = 0
+    torn: bool = False
+    ended: bool = False
+
+    def read(self, number: int, line: bytes) -> None:
+        """Take line `number`, with its newline; a line without one was cut off. Raises Fault."""
+        if not line.endswith(b"\n"):
+            if len(line) == MAX_LINE:
+                raise Fault(f"the line is longer than {MAX_LINE:,} bytes")
+            self.torn = True
+            return
+        record = _parse(line)
+        if self.process is None:
+            if not isinstance(record, ProcessRecord):
+                raise Fault("the first line is not the process's")
+            if record.format != FORMAT:
+                raise Fault(f"the record has format {record.format}, and format {FORMAT} is read")
+            self.process = record
+            return
+        self._take(number, record)
+        if len(self.events) > MAX_EVENTS:
+            raise Fault(f"the record holds more than {counted(MAX_EVENTS, 'event')}")
+
+    def _take(self, number: int, record: Record) -> None:
+        match record:
+            case LaunchRecord():
+                self._launch(number, record)
+            case CopyRecord():
+                self._copy(number, record)
+            case FillRecord():
+                self._fill(number, record)
+            case KernelRecord():
+                self._kernel(record)
+            case ModuleRecord():
+                self.modules[record.module] = record.size
+            case UnloadRecord():
+                self._known(record.module)
+            case GraphRecord():
+                self._graph(record)
+            case GraphLaunchRecord():
+                self._graph_launch(number, record)
+            case LostRecord():
+                self.losses.append(record)
+            case EndRecord():
+                self.ended = True
+            case ProcessRecord():
+                raise Fault("a second process in one record")
+
+    def _known(self, module: str) -> None:
+        if module not in self.modules:
+            raise Fault(f"module {module} was not loaded before")
+
+    def _kernel(self, record: KernelRecord) -> None:
+        if record.kernel in self.kernels:
+            raise Fault(f"kernel {record.kernel} is told twice")
+        for module in (*((record.module,) if record.module else ()), *record.candidates):
+            self._known(module)
+        layout = None
+        if record.params is not None:
+            layout = Layout(tuple(at for at, _ in record.params), tuple(size for _, size in record.params))
+        self.kernels[record.kernel] = Kernel(
+            record.symbol, record.module, layout, record.attributes, record.found, record.candidates
+        )
+
+    def _find(self, number: int) -> Kernel:
+        if number not in self.kernels:
+            raise Fault(f"kernel {number} was not told before")
+        return self.kernels[number]
+
+    def _launch(self, number: int, record: LaunchRecord) -> None:
+        kernel = self._find(record.kernel)
+        pointers = _pointers(kernel, record)
+        if record.capturing:
+            self.captured += 1
+            return
+        self.events.append(
+            Launch(
+                len(self.events),
+                number,
+                record.t,
+                record.thread,
+                record.stream,
+                kernel,
+                record.grid,
+                record.block,
+                record.shared,
+                record.attributes,
+                record.params,
+                pointers,
+                record.via,
+                record.whole,
+            )
+        )
+
+    def _copy(self, number: int, record: CopyRecord) -> None:
+        if not record.capturing:
+            place = (len(self.events), number, record.t, record.thread, record.stream)
+            self.events.append(Copy(*place, record.source, record.target, record.size, record.kind, record.data))
+
+    def _fill(self, number: int, record: FillRecord) -> None:
+        if not record.capturing:
+            place = (len(self.events), number, record.t, record.thread, record.stream)
+            self.events.append(Fill(*place, record.target, record.size, record.value, record.width))
+
+    def _graph(self, record: GraphRecord) -> None:
+        nodes = []
+        for node in record.nodes:
+            if node.kernel is not None:
+                kernel = self._find(node.kernel)
+                nodes.append((kernel, node, _pointers(kernel, node)))
+        self.graphs[record.graph] = tuple(nodes)
+
+    def _graph_launch(self, number: int, record: GraphLaunchRecord) -> None:
+        if record.graph not in self.graphs:
+            raise Fault(f"graph {record.graph} was not told before")
+        self.graph_launches += 1
+        for kernel, node, pointers in self.graphs[record.graph]:
+            self.events.append(
+                Launch(
+                    len(self.events),
+                    number,
+                    record.t,
+                    record.thread,
+                    record.stream,
+                    kernel,
+                    node.grid,
+                    node.block,
+                    node.shared,
+                    node.attributes,
+                    node.params,
+                    pointers,
+                    graph=record.graph,
+                )
+            )
+
+
+def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointer, ...]:
+    """The addresses in a launch's parameters, which must have the kernel's layout, or in its whole packed buffer."""
+    if launch.params is None:
+        whole = launch.whole or b""
+        return tuple(_pointer(kernel, whole, record) for record in launch.pointers)
+    if kernel.layout is None or tuple(map(len, launch.params)) != kernel.layout.sizes:
+        raise Fault(f"{kernel.symbol}: the parameters' sizes are not those of the kernel")
+    pointers = []
+    for record in launch.pointers:
+        if record.param is None or record.param >= len(launch.params):
+            raise Fault(f"{kernel.symbol}: a pointer in a parameter that there is not")
+        pointers.append(_pointer(kernel, launch.params[record.param], record))
+    return tuple(pointers)
+
+
+def _pointer(kernel: Kernel, data: bytes, record: PointerRecord) -> Pointer:
+    if record.at + _WORD > len(data):
+        raise Fault(f"{kernel.symbol}: a pointer lies outside its parameter")
+    address = int.from_bytes(data[record.at : record.at + _WORD], "little")
+    return Pointer(record.param or 0, record.at, address, record.memory, record.range, record.data)
