@@ -132,6 +132,25 @@ def test_two_modules_of_the_same_bytes_are_one_answer(record: Recorder, cubins: 
     assert (kernel["found"], kernel["module"]) == ("symbol", sha256(cubins / "first.cubin"))
 
 
+def test_a_symbol_of_one_module_ties_the_handle_for_its_others(record: Recorder, cubins: Path) -> None:
+    done = record(
+        """
+        libraries = [program.library(image) for image in images()]
+        for library in libraries:
+            program.call("fake_load", program.module_of(program.kernel(library, b"twin")))
+        program.capturing(STREAM, True)
+        for name in (b"alone", b"twin"):
+            program.launch(program.kernel(libraries[0], name), stream=STREAM)
+        """,
+        cubins,
+    )
+    first = sha256(cubins / "first.cubin")
+    assert [(k["symbol"], k["found"], k["module"]) for k in done.of("kernel")] == [
+        ("alone", "symbol", first),
+        ("twin", "handle", first),
+    ]
+
+
 def test_a_symbol_that_no_module_holds_has_no_candidate(record: Recorder, cubins: Path) -> None:
     done = record(
         """
