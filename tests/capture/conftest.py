@@ -10,12 +10,14 @@ from kern.capture import find_toolkit, recorder_library
 from support.nvrtc import cubin
 from support.recorded_program import SUPPORT, Machine, Recorder, compile_c
 
+LIBRARIES = {"libcuda.so.1": ("cuda.c", "queries.c", "transfers.c"), "libcupti.so.13": ("cupti.c",)}
+
 
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     folder = tmp_path_factory.mktemp("machine")
-    for source, library in (("cuda.c", "libcuda.so.1"), ("cupti.c", "libcupti.so.13")):
-        compile_c(folder / library, [SUPPORT / "fake_cuda" / source], f"-Wl,-soname,{library}")
+    for library, sources in LIBRARIES.items():
+        compile_c(folder / library, [SUPPORT / "fake_cuda" / name for name in sources], f"-Wl,-soname,{library}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         return Machine(folder, recorder_library(find_toolkit(), ["cc", "-Werror"]))

@@ -1,65 +1,30 @@
 /* A libcuda for tests: no GPU, handles that know their kernels, and every call told to a subscriber as CUPTI does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fake.h"
 
-enum { MOST = 4096, MODULE = 0x4d4d4d4d, LIBRARY, FUNCTION, KERNEL, GRAPH, NODE, EXEC };
-
 fake_hook fake_tell;
 
-/* Modules, libraries, functions, kernels, graphs and nodes: `kind` tells one handle from another. */
-struct object {
-    int kind;
-    struct object *of; /* function -> module, kernel -> library, library -> module */
-    char name[256];
-    const void *image;
-    size_t image_size;
-    uint32_t module_id; /* 0: not loaded yet */
-    size_t param_count, offsets[64], sizes[64];
-    int registers;
-    struct object *nodes[256]; /* of a graph */
-    size_t node_count;
-    CUgraphNodeType type;
-    CUDA_KERNEL_NODE_PARAMS launch;
-};
-
-struct allocation {
-    uint64_t base, size;
-    unsigned type, managed;
-};
-
-static struct allocation allocations[MOST];
-static size_t allocation_count;
-static void *capturing[16];
 static _Atomic uint32_t last_module_id;
 static size_t next_image_size;
-static bool no_param_info;
+static struct object *lazy_other;
 
-static struct object *object(const void *handle, int kind) {
+struct object *object(const void *handle, int kind) {
     struct object *o = (struct object *)handle;
     return o && o->kind == kind ? o : NULL;
 }
 
-static struct object *make(int kind) {
+struct object *make(int kind) {
     struct object *o = calloc(1, sizeof *o);
     o->kind = kind;
     o->registers = 32;
     return o;
 }
 
-/* One call, told on entry and on exit. */
-struct told {
-    CUpti_CallbackData data;
-    CUpti_CallbackId id;
-    uint64_t correlation;
-    CUresult result;
-};
-
-static void enter(struct told *told, CUpti_CallbackId id, const void *params, const char *symbol) {
+void enter(struct told *told, CUpti_CallbackId id, const void *params, const char *symbol) {
     memset(told, 0, sizeof *told);
     told->id = id;
     told->data = (CUpti_CallbackData){.callbackSite = CUPTI_API_ENTER, .functionName = "cu", .functionParams = params,
@@ -71,7 +36,7 @@ static void enter(struct told *told, CUpti_CallbackId id, const void *params, co
         fake_tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &told->data);
 }
 
-static CUresult leave(struct told *told, CUresult result) {
+CUresult leave(struct told *told, CUresult result) {
     told->result = result;
     told->data.callbackSite = CUPTI_API_EXIT;
     if (fake_tell)
@@ -105,24 +70,9 @@ void fake_layout(void *handle, size_t count, const size_t *offsets, const size_t
     memcpy(o->sizes, sizes, count * sizeof *sizes);
 }
 
-void fake_allocation(uint64_t base, uint64_t size, unsigned type, unsigned managed) {
-    allocations[allocation_count++] = (struct allocation){base, size, type, managed};
-}
-
-void fake_capturing(void *stream, bool on) {
-    for (size_t i = 0; i < 16; i++)
-        if (on ? !capturing[i] : capturing[i] == stream) {
-            capturing[i] = on ? stream : NULL;
-            return;
-        }
-}
-
-void fake_no_param_info(void) { no_param_info = true; }
-
 void fake_load(void *module) { load(module); }
 
-/* Load another image inside the next call: the driver does so lazily. */
-static struct object *lazy_other;
+/* Load another image inside the next launch, as the driver loads lazily. */
 void fake_load_within_next_launch(void *module) { lazy_other = module; }
 
 /* ---- the driver ---- */
@@ -213,9 +163,7 @@ static struct object *module_of(struct object *function) {
 static CUresult launch(CUpti_CallbackId id, const void *params, CUfunction function, CUstream stream) {
     struct object *o = (struct object *)function;
     struct told told;
-    bool captured = false;
-    for (size_t i = 0; i < 16; i++)
-        captured |= stream && capturing[i] == stream;
+    bool captured = is_capturing(stream);
     enter(&told, id, params, o->name);
     if (lazy_other)
         load(lazy_other);
@@ -250,185 +198,3 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **ker
     return launch(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, &params, f, config->hStream);
 }
 
-CUresult cuFuncGetModule(CUmodule *module, CUfunction function) {
-    struct object *o = object(function, FUNCTION);
-    if (!o)
-        return CUDA_ERROR_INVALID_HANDLE;
-    *module = (CUmodule)o->of;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
-    struct object *o = object(kernel, KERNEL);
-    if (!o)
-        return CUDA_ERROR_INVALID_HANDLE;
-    *library = (CUlibrary)o->of;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
-    *module = (CUmodule)object(library, LIBRARY)->of;
-    return CUDA_SUCCESS;
-}
-
-static CUresult name_of(const char **name, struct object *o) {
-    if (!o)
-        return CUDA_ERROR_INVALID_HANDLE;
-    *name = o->name;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetName(const char **name, CUfunction f) { return name_of(name, object(f, FUNCTION)); }
-CUresult cuKernelGetName(const char **name, CUkernel k) { return name_of(name, object(k, KERNEL)); }
-
-static CUresult attribute_of(int *value, CUfunction_attribute id, struct object *o) {
-    if (!o)
-        return CUDA_ERROR_INVALID_HANDLE;
-    *value = id == CU_FUNC_ATTRIBUTE_NUM_REGS ? o->registers : id == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfunction f) {
-    return attribute_of(value, id, object(f, FUNCTION));
-}
-
-CUresult cuKernelGetAttribute(int *value, CUfunction_attribute id, CUkernel k, CUdevice device) {
-    (void)device;
-    return attribute_of(value, id, object(k, KERNEL));
-}
-
-static CUresult param_of(struct object *o, size_t index, size_t *offset, size_t *size) {
-    if (!o || no_param_info)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (index >= o->param_count)
-        return CUDA_ERROR_INVALID_VALUE;
-    *offset = o->offsets[index];
-    *size = o->sizes[index];
-    return CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetParamInfo(CUfunction f, size_t index, size_t *offset, size_t *size) {
-    return param_of(object(f, FUNCTION), index, offset, size);
-}
-
-CUresult cuKernelGetParamInfo(CUkernel k, size_t index, size_t *offset, size_t *size) {
-    return param_of(object(k, KERNEL), index, offset, size);
-}
-
-CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count);
-
-CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *ids, void **data, CUdeviceptr pointer) {
-    const struct allocation *found = NULL;
-    if (getenv("FAKE_QUERIES_CALL"))
-        cuMemsetD32_v2(pointer, 0, 1);
-    for (size_t i = 0; i < allocation_count; i++)
-        if (pointer >= allocations[i].base && pointer - allocations[i].base < allocations[i].size)
-            found = &allocations[i];
-    for (unsigned i = 0; i < count; i++) {
-        if (ids[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-            *(unsigned *)data[i] = found ? found->type : 0;
-        else if (ids[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED)
-            *(unsigned *)data[i] = found ? found->managed : 0;
-        else
-            *(uint64_t *)data[i] =
-                !found ? 0 : ids[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ? found->base : found->size;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    for (size_t i = 0; i < 16; i++)
-        if (stream && capturing[i] == stream)
-            *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
-}
-
-#define CALL(name, signature, ...)                                                                                     \
-    CUresult name signature {                                                                                          \
-        name##_params params = {__VA_ARGS__};                                                                          \
-        struct told told;                                                                                              \
-        enter(&told, CUPTI_DRIVER_TRACE_CBID_##name, &params, NULL);                                                   \
-        return leave(&told, CUDA_SUCCESS);                                                                             \
-    }
-
-CALL(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes), to, from, bytes)
-CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t bytes, CUstream s), to, from, bytes, s)
-CALL(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream s), to, from, bytes, s)
-CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s), to, from, bytes, s)
-CALL(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s), to, from, bytes, s)
-CALL(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *copy, CUstream s), copy, s)
-CALL(cuMemcpyDtoA_v2, (CUarray to, size_t at, CUdeviceptr from, size_t bytes), to, at, from, bytes)
-CALL(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t count, CUstream s), to, value, count, s)
-CALL(cuMemsetD32_v2, (CUdeviceptr to, unsigned value, size_t count), to, value, count)
-CALL(cuMemsetD2D16Async,
-     (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height, CUstream s), to, pitch, value,
-     width, height, s)
-CALL(cuGraphLaunch, (CUgraphExec graph, CUstream s), graph, s)
-CALL(cuGraphExecDestroy, (CUgraphExec graph), graph)
-CALL(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info), exec, graph, info)
-CALL(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), exec,
-     node, p)
-
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, CUmemcpyAttributes *a,
-                               size_t *b, size_t c, CUstream s) {
-    cuMemcpyBatchAsync_v2_params params = {to, from, sizes, count, a, b, c, s};
-    struct told told;
-    enter(&told, CUPTI_DRIVER_TRACE_CBID_cuMemcpyBatchAsync_v2, &params, NULL);
-    return leave(&told, CUDA_SUCCESS);
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
-    cuGraphInstantiateWithFlags_params params = {exec, graph, flags};
-    struct told told;
-    enter(&told, CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags, &params, NULL);
-    *exec = (CUgraphExec)make(EXEC);
-    return leave(&told, CUDA_SUCCESS);
-}
-
-CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
-    (void)flags;
-    *graph = (CUgraph)make(GRAPH);
-    return CUDA_SUCCESS;
-}
-
-/* A node of any type; `launch` for kernels, `child` for graphs. */
-void fake_node(CUgraph graph, int type, const CUDA_KERNEL_NODE_PARAMS *launch, CUgraph child) {
-    struct object *o = make(NODE), *g = (struct object *)graph;
-    o->type = type;
-    o->of = (struct object *)child;
-    if (launch)
-        o->launch = *launch;
-    g->nodes[g->node_count++] = o;
-}
-
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
-    struct object *o = object(graph, GRAPH);
-    if (nodes)
-        memcpy(nodes, o->nodes, o->node_count * sizeof *nodes);
-    *count = o->node_count;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
-    *type = object(node, NODE)->type;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
-    *graph = (CUgraph)object(node, NODE)->of;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
-    *params = object(node, NODE)->launch;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeID id, CUlaunchAttributeValue *value) {
-    (void)node;
-    memset(value, 0, sizeof *value);
-    if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-        value->clusterDim.x = 2, value->clusterDim.y = 1, value->clusterDim.z = 1;
-    return CUDA_SUCCESS;
-}
