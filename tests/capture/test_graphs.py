@@ -70,7 +70,8 @@ node.kernel = program.kernel(program.library(b"\\0other\\0"), b"other")
 program.call("fake_node", made, 0, c.byref(node), None)
 instantiate(made)"""
     )
-    assert done.only("kernel")["symbol"] == "other"
+    kernel, (_, loaded) = done.only("kernel"), done.of("module")
+    assert (kernel["symbol"], kernel["found"], kernel["module"]) == ("other", "loading", loaded["module"])
 
 
 def test_graphs_are_numbered_and_an_update_keeps_the_number(record: Recorder) -> None:

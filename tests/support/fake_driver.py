@@ -112,9 +112,8 @@ class Program:
 
     def module_of(self, kernel: Handle) -> Handle:
         """The module of a kernel's library, loaded or not."""
-        library, module = Handle(), Handle()
-        self.call("cuKernelGetLibrary", c.byref(library), kernel)
-        self.call("cuLibraryGetModule", c.byref(module), library)
+        module = Handle()
+        self.call("fake_module_of", kernel, c.byref(module))
         return module
 
     def pack(self, values: Sequence[bytes]) -> Any:

@@ -46,6 +46,9 @@ struct object *object(const void *handle, int kind);
 
 void enter(struct told *told, CUpti_CallbackId id, const void *params, const char *symbol);
 CUresult leave(struct told *told, CUresult result);
+/* Load a module, if it is not yet, and tell. */
+void load(struct object *module);
+
 bool is_capturing(CUstream stream);
 
 #endif

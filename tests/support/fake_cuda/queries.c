@@ -30,6 +30,8 @@ void fake_capturing(void *stream, bool on) {
 
 void fake_no_param_info(void) { no_param_info = true; }
 
+void fake_module_of(const struct object *kernel, struct object **module) { *module = kernel->of->of; }
+
 bool is_capturing(CUstream stream) {
     for (size_t i = 0; i < STREAMS; i++)
         if (stream && capturing[i] == stream)
@@ -55,6 +57,7 @@ CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
 
 CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
     *module = (CUmodule)object(library, LIBRARY)->of;
+    load((struct object *)*module);
     return CUDA_SUCCESS;
 }
 

@@ -43,14 +43,15 @@ static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data) 
 static void on_callback(void *unused, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
     (void)unused;
     int error = errno;
-    if (inside || !output_recording())
+    if (!output_recording())
         return;
-    inside = true;
-    if (domain == CUPTI_CB_DOMAIN_RESOURCE)
-        on_module(id, data);
-    else if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
+    if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+        on_module(id, data); /* a question of the recorder's own may be what loads a module */
+    } else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && !inside) {
+        inside = true;
         on_driver_call(id, data);
-    inside = false;
+        inside = false;
+    }
     errno = error;
 }
 
