@@ -4,31 +4,29 @@
 
 RECORDED is a folder built by `kern build qwen3 --random --config qwen3-4b --capture DUMP`, where DUMP records the same
 vLLM; ARTIFACT is the same on our own kernels. CONFIG_DIR is as for vs_vllm.py, which this extends: the engines take
-turns in one run, vLLM with TRITON_ATTN, graphs and torch.compile.
+turns in one run. vLLM, with TRITON_ATTN, is there three times: as it is by default; with graphs but without
+torch.compile, so that it runs the very kernels that were recorded; and eagerly, as it was recorded.
 
-The table of kernels comes after that, each engine alone: CUPTI's times through torch's profiler, the same ruler for
-all, of a decode step (a request for 1 + N tokens less one for 1, over N) and of the first token. vLLM is there twice,
-as it runs by default and eagerly, which is what was recorded. Between kernels is what a step takes as the caller sees
-it, less the time that kernels run. Prints JSON.
+The table of kernels comes after that, in the same processes: CUPTI's times through torch's profiler, the same ruler for
+all, of a decode step (a request for 1 + N tokens less one for 1, over N) and of the first token. Between kernels is
+what a step takes as the caller sees it, less the time that kernels run. Prints JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import re
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import vs_vllm
-from vs_vllm import VLLM_ENVIRONMENT, Engine, Request, commit, kern_engine, measure, nvidia_smi, vllm_engine
+from vs_vllm import TASKS, Engine, Request, commit, kern_engine, measure, nvidia_smi, prompt_ids, serve, vllm_engine
 
 BACKEND = "TRITON_ATTN"
 STEPS = 32
@@ -52,11 +50,17 @@ Times = dict[str, tuple[float, float]]
 """Launches and microseconds of each kernel."""
 
 
-def engine(kind: str, argument: str) -> Request:
-    """`kern` with a folder, `vllm` or `vllm-eager` with a config."""
-    if kind == "kern":
-        return kern_engine(argument)
-    return vllm_engine(argument, BACKEND, eager=kind == "vllm-eager")
+VLLM: dict[str, dict[str, Any]] = {
+    "vllm": {},
+    "vllm without torch.compile": {"compilation_config": {"mode": "NONE", "cudagraph_mode": "FULL_DECODE_ONLY"}},
+    "vllm eager": {"enforce_eager": True},
+}
+"""The engines that are vLLM, and their options."""
+
+
+def start(name: str, argument: str) -> Request:
+    """An engine of VLLM with a config, any other with an artifact's folder."""
+    return vllm_engine(argument, BACKEND, **VLLM[name]) if name in VLLM else kern_engine(argument)
 
 
 def kernel_times(request: Request, ids: Sequence[int], tokens: int) -> Times:
@@ -81,17 +85,15 @@ def kernel_times(request: Request, ids: Sequence[int], tokens: int) -> Times:
     return {name: (launches, taken) for name, (launches, taken) in times.items()}
 
 
-def report_times(kind: str, argument: str, prompt: int) -> None:
-    """Print the times of a decode step and of the first token, as JSON on what was stdout."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # engines print what they like
-    request, ids = engine(kind, argument), vs_vllm.prompt_ids(prompt)
-    first, more = (kernel_times(request, ids, tokens) for tokens in (1, 1 + STEPS))
-    step = {
-        name: tuple((a - b) / STEPS for a, b in zip(found, first.get(name, (0, 0.0)), strict=True))
-        for name, found in more.items()
+def step_times(first: Times, more: Times) -> Times:
+    """A decode step's, from a request for one token and one for STEPS more."""
+    return {
+        name: (
+            (launches - first.get(name, (0, 0.0))[0]) / STEPS,
+            (taken - first.get(name, (0, 0.0))[1]) / STEPS,
+        )
+        for name, (launches, taken) in more.items()
     }
-    print(json.dumps({"decode step": step, "first token": first}), file=answers, flush=True)
 
 
 def table(times: dict[str, Times]) -> dict[str, dict[str, dict[str, float]]]:
@@ -107,56 +109,44 @@ def table(times: dict[str, Times]) -> dict[str, dict[str, dict[str, float]]]:
     return {part: rows[part] for part in (*PARTS, "the rest", "all") if part in rows}
 
 
-def profiled(engines: dict[str, tuple[str, str]], prompt: int, logs: Path) -> dict[str, Any]:
-    """Each engine in a process of its own, one after another."""
-    found: dict[str, dict[str, Times]] = {}
-    for name, arguments in engines.items():
-        command = [sys.executable, __file__, "--times", *arguments, str(prompt)]
-        with (logs / f"times-{name.replace(' ', '-')}.log").open("w") as log:
-            environment = {**os.environ, **VLLM_ENVIRONMENT}
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, check=False)
-        if done.returncode == 0:
-            found[name] = json.loads(done.stdout)
+def profiled(engines: Sequence[Engine], prompt: int) -> dict[str, Any]:
+    """The kernels of each engine's step and first token, by part and one by one."""
+    ids, steps, firsts = prompt_ids(prompt), {}, {}
+    for each in engines:
+        firsts[each.name] = each.ask("kernels", ids, 1)
+        steps[each.name] = step_times(firsts[each.name], each.ask("kernels", ids, 1 + STEPS))
     return {
-        "steps": STEPS,
-        "absent": [name for name in engines if name not in found],
-        **{
-            what: {
-                "parts": table({name: times[what] for name, times in found.items()}),
-                "kernels": {
-                    name: {
-                        kernel: {"launches": launches, "us": taken}
-                        for kernel, (launches, taken) in sorted(times[what].items(), key=lambda each: -each[1][1])
-                    }
-                    for name, times in found.items()
-                },
-            }
-            for what in ("decode step", "first token")
-        },
+        what: {
+            "parts": table(times),
+            "kernels": {
+                name: {
+                    kernel: {"launches": launches, "us": taken}
+                    for kernel, (launches, taken) in sorted(found.items(), key=lambda one: -one[1][1])
+                }
+                for name, found in times.items()
+            },
+        }
+        for what, times in (("decode step", steps), ("first token", firsts))
     }
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Whole requests, then kernels."""
     options.logs.mkdir(parents=True, exist_ok=True)
-    served = {"kern on vLLM's kernels": ["kern", options.recorded]}
-    if options.own is not None:
-        served["kern"] = ["kern", options.own]
-    served[f"vllm {BACKEND}"] = [BACKEND, options.config]
+    folders = {"kern on vllm's kernels": options.recorded} | ({"kern": options.own} if options.own else {})
     started: list[Engine] = []
     try:
         # One after another: vLLM takes what others allocate meanwhile for its own when it sizes its cache.
-        for name, arguments in served.items():
-            started.append(Engine(name, arguments, options.logs / f"{re.sub(r'[^a-z]+', '-', name.lower())}.log"))
+        for name, argument in {**folders, **dict.fromkeys(VLLM, options.config)}.items():
+            log = options.logs / f"{re.sub(r'[^a-z]+', '-', name)}.log"
+            started.append(Engine(name, [name, argument], log, __file__))
             if not started[-1].wait():
-                raise SystemExit(f"{name} did not come up: see {options.logs}")
+                raise SystemExit(f"{name} did not come up: see {log}")
         results = {n: measure(started, n, options.tokens, options.rounds) for n in options.prompts}
+        kernels = {n: profiled(started, n) for n in options.prompts}
     finally:
         for each in started:
             each.stop()
-    alone = {name: ("kern", arguments[1]) for name, arguments in served.items() if arguments[0] == "kern"}
-    alone |= {f"vllm {BACKEND}": ("vllm", options.config), f"vllm {BACKEND}, eager": ("vllm-eager", options.config)}
-    tables = {n: profiled(alone, n, options.logs) for n in options.prompts}
     return {
         "machine": platform.platform(),
         "gpu": nvidia_smi(),
@@ -166,21 +156,20 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "results": results,
         "us_between_kernels_of_a_step": {
             n: {
-                name: found["decode_ms_per_token"] * 1e3 - tables[n]["decode step"]["parts"]["all"][name]["us"]
+                name: found["decode_ms_per_token"] * 1e3 - kernels[n]["decode step"]["parts"]["all"][name]["us"]
                 for name, found in results[n].items()
-                if name not in tables[n]["absent"]
             }
             for n in options.prompts
         },
-        "kernels": tables,
+        "steps_profiled": STEPS,
+        "kernels": kernels,
     }
 
 
 def main() -> None:
-    """Measure and print, or report the kernels of one engine."""
-    if sys.argv[1:2] == ["--times"]:
-        kind, argument, prompt = sys.argv[2:5]
-        report_times(kind, argument, int(prompt))
+    """Measure and print, or serve one engine."""
+    if sys.argv[1:2] == ["--serve"]:
+        serve(partial(start, *sys.argv[2:4]), {**TASKS, "kernels": kernel_times})
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recorded")

@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ VLLM_ENVIRONMENT = {
 
 Request = Callable[[Sequence[int], int], int]
 """Prompt ids and a number of tokens → the number generated."""
+Task = Callable[[Request, Sequence[int], int], Any]
+"""A request with its arguments → what is found out by it."""
 
 
 def kern_engine(artifact: str) -> Request:
@@ -53,8 +55,8 @@ def kern_engine(artifact: str) -> Request:
     return request
 
 
-def vllm_engine(config: str, backend: str, *, eager: bool = False) -> Request:
-    """Requests to vLLM; `eager`: without graphs and torch.compile."""
+def vllm_engine(config: str, backend: str, **options: Any) -> Request:
+    """Requests to vLLM; `options` are further ones of the engine."""
     from vllm import LLM, SamplingParams
     from vllm.config import AttentionConfig
 
@@ -63,11 +65,11 @@ def vllm_engine(config: str, backend: str, *, eager: bool = False) -> Request:
         load_format="dummy",
         skip_tokenizer_init=True,
         attention_config=AttentionConfig(backend=backend),
-        enforce_eager=eager,
         max_model_len=2048,
         gpu_memory_utilization=0.25,
         enable_prefix_caching=False,
         max_num_seqs=1,
+        **options,
     )
 
     def request(ids: Sequence[int], tokens: int) -> int:
@@ -78,30 +80,39 @@ def vllm_engine(config: str, backend: str, *, eager: bool = False) -> Request:
     return request
 
 
-def serve(start: Callable[[], Request]) -> None:
-    """Start an engine and answer requests on stdin, a JSON line each, with the seconds they took."""
+def seconds(request: Request, ids: Sequence[int], tokens: int) -> float:
+    """The time of one request."""
+    begun = time.perf_counter()
+    count = request(ids, tokens)
+    taken = time.perf_counter() - begun
+    if count != tokens:
+        raise SystemExit(f"{count} tokens in place of {tokens}")
+    return taken
+
+
+TASKS: Mapping[str, Task] = {"seconds": seconds}
+"""What an engine can be asked to do, by name."""
+
+
+def serve(start: Callable[[], Request], tasks: Mapping[str, Task] = TASKS) -> None:
+    """Start an engine and do tasks asked for on stdin, a JSON line each: the task, prompt ids, number of tokens."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # engines print what they like
     request = start()
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        ids, tokens = json.loads(line)
-        begun = time.perf_counter()
-        count = request(ids, tokens)
-        seconds = time.perf_counter() - begun
-        if count != tokens:
-            raise SystemExit(f"{count} tokens in place of {tokens}")
-        print(json.dumps(seconds), file=answers, flush=True)
+        task, ids, tokens = json.loads(line)
+        print(json.dumps(tasks[task](request, ids, tokens)), file=answers, flush=True)
 
 
 class Engine:
-    """An engine's process."""
+    """An engine's process; `script` is started with `--serve` and the arguments."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, script: str = __file__) -> None:
         self.name = name
         environment = {**os.environ, **VLLM_ENVIRONMENT}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", *arguments],
+            [sys.executable, script, "--serve", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log.open("w"),
@@ -114,12 +125,12 @@ class Engine:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip() == "ready"
 
-    def seconds(self, ids: Sequence[int], tokens: int) -> float:
-        """The time of one request."""
+    def ask(self, task: str, ids: Sequence[int], tokens: int) -> Any:
+        """The answer to a task over one request."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps([list(ids), tokens]), file=self._process.stdin, flush=True)
-        return float(json.loads(self._process.stdout.readline()))
+        print(json.dumps([task, list(ids), tokens]), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
 
     def stop(self) -> None:
         """End the process."""
@@ -140,9 +151,9 @@ def measure(engines: Sequence[Engine], prompt: int, tokens: int, rounds: int) ->
     decode: dict[str, list[float]] = {engine.name: [] for engine in engines}
     for _ in range(1 + rounds):
         for engine in engines:
-            one = engine.seconds(ids, 1)
+            one = engine.ask("seconds", ids, 1)
             first[engine.name].append(one * 1e3)
-            decode[engine.name].append((engine.seconds(ids, 1 + tokens) - one) / tokens * 1e3)
+            decode[engine.name].append((engine.ask("seconds", ids, 1 + tokens) - one) / tokens * 1e3)
     return {
         engine.name: {
             "first_token_ms": statistics.median(first[engine.name][1:]),

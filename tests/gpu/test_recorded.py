@@ -7,6 +7,9 @@ KERN_RECORDING names its folder. Both builds take about 8 GB of disk, and as muc
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +19,9 @@ import numpy as np
 import pytest
 
 from kern.manifest.reading import read
-from kern.manifest.types import Kernel, Manifest
 from kern.manifest.writing import write
-from kern.models.buffers import Limits
 from kern.models.build import build
 from kern.models.config import preset
-from kern.models.targets import cuda_kernel_set
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.runtime.verification import verify
@@ -174,40 +174,31 @@ def test_the_score_is_that_of_our_own_kernels(recorded: Loaded, own: Loaded) -> 
     assert found == pytest.approx(usual, abs=0.02)
 
 
-SWAPS = {
-    "silu_mul": ("silu_mul",),
-    "products": ("qkv_matmul", "output_matmul", "gate_up_matmul", "down_matmul", "logits_matmul"),
-}
-
-
-@pytest.mark.parametrize("which", SWAPS)
-def test_our_own_kernels_take_the_place_of_recorded_ones(
-    recorded: Loaded,
-    own: Loaded,
-    architecture: str,
-    on_gpu: Callable[..., Loaded],
-    tmp_path: Path,
-    which: str,
+def test_our_own_kernel_takes_the_place_of_a_recorded_one(
+    recorded: Loaded, own: Loaded, on_gpu: Callable[..., Loaded], tmp_path: Path
 ) -> None:
-    kernels = cuda_kernel_set(architecture, preset("qwen3", CONFIG), Limits())
+    script = Path(__file__).parents[2] / "examples" / "kernels-from-vllm" / "replace.py"
+    subprocess.run([sys.executable, script, recorded.folder, tmp_path / "replaced"], check=True)
+
+    replaced = on_gpu(tmp_path / "replaced")
+
+    assert_alike(replaced, own, prompt(64), "our own add and norm")
+    assert_alike(replaced, own, prompt(600), "our own add and norm, 600 tokens")
+
+
+def test_cublaslts_products_take_the_place_of_our_own(
+    recorded: Loaded, own: Loaded, on_gpu: Callable[..., Loaded], tmp_path: Path
+) -> None:
     manifest = read((recorded.folder / "manifest.json").read_bytes()).manifest
     assert manifest is not None
-    swapped = _swapped(manifest, {name: kernels.entries[name] for name in SWAPS[which]})
-    (tmp_path / "kernels").mkdir()
-    for path in (recorded.folder / "kernels").iterdir():
-        (tmp_path / "kernels" / path.name).write_bytes(path.read_bytes())
-    for step in (step for name in SWAPS[which] for step in kernels.entries[name].impl.steps):
-        assert step.cubin is not None
-        (tmp_path / "kernels" / step.cubin).write_bytes(kernels.modules[step.cubin])
+    product, logits = manifest.kernels["matmul"], manifest.kernels["matmul_f32"]
+    kernels = {f"{which}_matmul": product for which in ("qkv", "output", "gate_up", "down")} | {"logits_matmul": logits}
+    assert all(manifest.kernels[name].params == kernel.params for name, kernel in kernels.items())
+    swapped = manifest.model_copy(update={"kernels": {**manifest.kernels, **kernels}})
+    shutil.copytree(recorded.folder / "kernels", tmp_path / "kernels")
+    shutil.copy(recorded.folder / "text.json", tmp_path)
     (tmp_path / "manifest.json").write_text(write(swapped))
-    (tmp_path / "text.json").write_bytes((recorded.folder / "text.json").read_bytes())
 
     mixed = on_gpu(tmp_path, recorded.folder / "weights.safetensors")
 
-    assert_alike(mixed, own, prompt(64), f"our own {which}")
-
-
-def _swapped(manifest: Manifest, kernels: dict[str, Kernel]) -> Manifest:
-    """Other implementations behind the same interfaces."""
-    assert all(manifest.kernels[name].params == kernel.params for name, kernel in kernels.items())
-    return manifest.model_copy(update={"kernels": {**manifest.kernels, **kernels}})
+    assert_alike(mixed, own, prompt(64), "cublasLt's products")

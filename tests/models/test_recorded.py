@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -118,6 +120,18 @@ def test_every_step_is_pinned_to_the_very_module_that_was_recorded(built: Path, 
     assert steps_of(built)["attention_decode_apart/kernel_unified_attention"].sha256 == images["attention of one"]
 
 
+def test_a_steps_products_are_our_own_and_a_chunks_are_cublaslts(built: Path) -> None:
+    manifest = manifest_of(built)
+    used = {
+        name: {manifest.kernels[d.kernel].impl.steps[0].symbol for d in program.dispatches if "matmul" in d.kernel}
+        for name, program in manifest.programs.items()
+    }
+
+    assert used["prefill"] == {"extern:cublaslt_bf16_tn"}
+    assert used["score"] == {"extern:cublaslt_bf16_tn", "extern:cublaslt_bf16_tn_f32"}
+    assert used["decode"] == {f"{which}_matmul" for which in ("qkv", "output", "gate_up", "down", "logits")}
+
+
 def test_strides_that_a_single_token_hides_come_from_a_pass_of_several(built: Path) -> None:
     assert TINY.qkv_size == 512
     assert literals_of(built, "q_norm_apart")[3] == 512  # from token to token in qkv
@@ -215,6 +229,27 @@ def test_our_own_kernel_takes_a_recorded_ones_place_in_one_impl_block(built: Pat
     before, after = ((folder / "manifest.json").read_text() for folder in (built, tmp_path / "swapped"))
     assert SILU in before
     assert SILU not in after
+
+
+def test_the_example_puts_a_kernel_in_a_recorded_ones_place(built: Path, tmp_path: Path) -> None:
+    done = run_example(built, tmp_path / "new")
+    before, after = ((folder / "manifest.json").read_text().splitlines() for folder in (built, tmp_path / "new"))
+
+    assert done.returncode == 0, done.stderr
+    assert "add_rms_norm_bf16" in done.stdout
+    assert verify(tmp_path / "new", "sm_90").diagnostics == ()
+    assert sum(a != b for a, b in zip(before, after, strict=True)) == 4
+    assert verify(built, "sm_90").ok
+    for arguments, word in (((), "usage"), ((built, tmp_path / "new"), "exists"), ((tmp_path, tmp_path / "x"), "mani")):
+        done = run_example(*arguments)
+        assert done.returncode == 1
+        assert word in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def run_example(*arguments: Path) -> subprocess.CompletedProcess[str]:
+    script = Path(__file__).parents[2] / "examples" / "kernels-from-vllm" / "replace.py"
+    return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
 
 
 # The wiring, on stand-ins for the host device that do what vLLM's sources say

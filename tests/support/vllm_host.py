@@ -87,8 +87,11 @@ def build_for_host(dump: Path, folder: Path, config: TransformerConfig, seed: in
         sha256=hashes["embedding_bf16.so"],
         args=tuple(Arg(arg=index) for index in range(len(interface))),
     )
+    kernels = host_kernels(hashes, q_heads=config.heads, kv_heads=config.kv_heads)
     kernels = {
-        **host_kernels(hashes, q_heads=config.heads, kv_heads=config.kv_heads),
+        **kernels,
+        **{f"{which}_matmul": kernels["matmul"] for which in ("qkv", "output", "gate_up", "down")},
+        "logits_matmul": kernels["matmul_f32"],
         "embedding_bf16": Kernel(params=interface, impl=Impl(steps=(embedding,))),
     }
     manifest = build_manifest(config, entries(kernels, recorded), model="recorded", block=evidence.block)

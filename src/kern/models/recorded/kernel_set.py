@@ -14,14 +14,19 @@ from kern.mining import Recording, read_recording
 from kern.mining.recording import process_folders
 from kern.models.buffers import Limits
 from kern.models.config import TransformerConfig, UnsupportedModel
-from kern.models.kernels.interfaces import FUSED_INTERFACES, RECORDED_INTERFACES
 from kern.models.recorded.across import examine
 from kern.models.recorded.library import module_file, recorded_kernels
 from kern.models.targets import KernelSet, UnknownTarget, cuda_kernel_set
 
-_OWN: Final = ("embedding_bf16", "matmul", "matmul_f32", "token_nll", "begin", "argmax", "advance")
-"""What stays ours: around the layers, and all products."""
-_PRODUCTS: Final = ("qkv_matmul", "output_matmul", "gate_up_matmul", "down_matmul")
+_OWN: Final = (
+    *("embedding_bf16", "matmul", "matmul_f32", "token_nll", "begin", "argmax", "advance"),
+    *("qkv_matmul", "output_matmul", "gate_up_matmul", "down_matmul", "logits_matmul"),
+)
+"""What stays ours: what is around the layers, and all products.
+
+Each entry has the fastest implementation that is at hand. A chunk's products are cublasLt's, as vLLM's are. A step's
+are kernels of our own: on an H200 those of Qwen3-4B take 2.1 ms, and cublasLt's 2.7 whichever algorithm is taken.
+"""
 
 
 class WrongTarget(KernError):
@@ -61,17 +66,7 @@ def _recording(dump: Path) -> Recording:
 
 def entries(own: Mapping[str, Kernel], recorded: Mapping[str, Kernel]) -> dict[str, Kernel]:
     """All entries of a build: the recorded ones, and of our own what they leave."""
-    return {**{name: own[name] for name in _OWN}, **_products(own), **recorded}
-
-
-def _products(own: Mapping[str, Kernel]) -> dict[str, Kernel]:
-    """A step's products, an entry for each: all are the operator that a chunk's products are."""
-    product, logits = own["matmul"].impl, own["matmul_f32"].impl
-    interfaces = {**FUSED_INTERFACES, **RECORDED_INTERFACES}
-    return {
-        **{name: Kernel(params=interfaces[name], impl=product) for name in _PRODUCTS},
-        "logits_matmul": Kernel(params=interfaces["logits_matmul"], impl=logits),
-    }
+    return {**{name: own[name] for name in _OWN}, **recorded}
 
 
 def _target(asked: str, modules: Mapping[str, bytes]) -> str:
