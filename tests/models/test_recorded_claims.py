@@ -200,6 +200,14 @@ def test_every_claim_is_refuted_by_some_recording() -> None:
     assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
 
 
+def test_the_document_lists_every_claim() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recorded-kernels.md").read_text()
+
+    assert re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page.split("| claim |")[1], re.M)[: len(CLAIMS)] == [
+        (claim.id, claim.says) for claim in CLAIMS
+    ]
+
+
 def test_a_recording_of_another_model_is_refused(tmp_path: Path) -> None:
     launches = launched_in(record(tmp_path / "dump", TINY))
 
