@@ -86,6 +86,8 @@ class Behaviour:
     copies: bool = True
     partial: int = 0
     """Warm-up runs of a single layer, before the passes."""
+    graph: bool = False
+    """Passes of one token are captured into a graph once, and launched as one."""
 
 
 def simulate(dump: Path, program: Program, sizes: Sequence[int], behaviour: Behaviour, pid: int = 100) -> Truth:
@@ -104,6 +106,8 @@ class _Run:
         self.fixed: dict[tuple[str, int, int, int], int] = {}
         self.kept: list[int] = []
         self.late: list[Callable[[], None]] = []
+        self.nodes: list[dict[str, Any]] | None = None
+        self.captured = False
         self._place_fixed()
 
     def run(self, sizes: Sequence[int]) -> Truth:
@@ -122,10 +126,13 @@ class _Run:
         """Weights and states: each launch's own, or one for all; several in one range."""
         for part, layers, ops in self._parts():
             for layer in range(layers):
+                state = self.allocator.take(4096)
                 for index, op in enumerate(ops):
                     for slot, arg in enumerate(op.args):
-                        if arg.role in ("weight", "state"):
+                        if arg.role == "weight":
                             self.fixed[part, layer, index, slot] = self.allocator.take(self.random.choice((512, 5120)))
+                        elif arg.role == "state":
+                            self.fixed[part, layer, index, slot] = state
         self.shared = self.allocator.take(4096)
         self.input = self.allocator.take(4096)
 
@@ -153,6 +160,13 @@ class _Run:
         self.truth.tokens.append(tokens)
         if self.behaviour.copies:
             self.recorder.write("copy", **{"from": 0x5000, "to": self.input, "bytes": 8 * tokens, "kind": "HtoD"})
+        if self.behaviour.graph and tokens == 1:
+            self._replay(number)
+        else:
+            self._eager(number, tokens)
+        self._between()
+
+    def _eager(self, number: int, tokens: int) -> None:
         self.residual = self.allocator.take(256 * tokens)
         self.previous = self.allocator.take(256 * tokens)
         self.position = 10 + number
@@ -161,7 +175,18 @@ class _Run:
                 self._ops(part, layer, ops, tokens, number)
         self.allocator.give(self.residual)
         self.allocator.give(self.previous)
-        self._between()
+
+    def _replay(self, number: int) -> None:
+        """Launch the graph of a pass of one token, captured before its first launch."""
+        self._flush()
+        if not self.captured:
+            self.captured = True
+            self.nodes = []
+            self._eager(number, 1)
+            self._flush()
+            self.recorder.write("graph", graph=5, nodes=[*self.nodes, {"type": "memcpy"}])
+            self.nodes = None
+        self.recorder.write("graph_launch", stream=7, graph=5)
 
     def _between(self) -> None:
         if self.random.random() < self.behaviour.disturb:
@@ -191,8 +216,7 @@ class _Run:
                 self.late.append(lambda v=values, o=op, p=place, n=number: self._tell(v, o, p, n))  # type: ignore[misc]
                 continue
             self._tell(values, op, place, number)
-            if part == "prologue" and count == 0:
-                self._flush()
+            self._flush()
 
     def _flush(self) -> None:
         for tell in self.late:
@@ -200,6 +224,10 @@ class _Run:
         self.late = []
 
     def _tell(self, values: dict[str, Any], op: Op, place: tuple[str, int, int], number: int | None) -> None:
+        if self.nodes is not None:
+            self.nodes.append({key: values[key] for key in ("kernel", "grid", "block", "shared", "params", "pointers")})
+            self.recorder.write("launch", **values, capturing=True)
+            return
         self.recorder.launches += 1
         line = self.recorder.write("launch", **values)
         if number is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from kern.cli.symbols import short
 from kern.cli.tables import safe, table
 from kern.mining import Launch, Pass
-from kern.mining.blocks import Block, repeated
+from kern.mining.blocks import Block
 from kern.mining.sites import WORD
 
 
@@ -20,8 +20,7 @@ def shown_blocks(passes: Sequence[Pass]) -> tuple[tuple[Pass, Block], ...]:
     first = next(each for each in passes if each.variant == commonest)
     largest = max(passes, key=lambda each: (each.tokens or 0, len(each.launches)))
     chosen = [first] if largest.variant == commonest else [first, largest]
-    found = ((each, repeated([launch.kernel.key for launch in each.launches])) for each in chosen)
-    return tuple((each, block) for each, block in found if block is not None)
+    return tuple((each, each.block) for each in chosen if each.block is not None)
 
 
 def block_lines(each: Pass, block: Block) -> Any:

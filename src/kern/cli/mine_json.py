@@ -9,7 +9,6 @@ from kern.cli.symbols import readable
 from kern.manifest.expressions import Expr
 from kern.mining import Mined, MinedProcess, Pass
 from kern.mining.abi import KernelAbi, survey
-from kern.mining.blocks import repeated
 from kern.mining.callsites import CallSite, FittedNumber
 from kern.mining.reference import Explained, Reference
 
@@ -72,7 +71,7 @@ def _explained(explained: Explained, numbers: _Numbers) -> Json:
 
 
 def _pass(each: Pass) -> Json:
-    block = repeated([launch.kernel.key for launch in each.launches])
+    block = each.block
     return {
         "tokens": each.tokens,
         "variant": each.variant,

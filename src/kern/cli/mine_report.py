@@ -14,7 +14,6 @@ from kern.cli.tables import printer, safe, table
 from kern.manifest import expressions
 from kern.manifest.counts import counted, number
 from kern.mining import Kernel, MinedProcess, Pass
-from kern.mining.blocks import repeated
 from kern.mining.callsites import CallSite, FittedNumber
 from kern.mining.pointers import PointerUse
 from kern.mining.reference import Explained
@@ -96,7 +95,7 @@ def _passes_table(passes: Sequence[Pass]) -> Any:
     for _, run in groupby(passes, key=lambda each: (each.tokens, each.variant, len(each.launches))):
         same = list(run)
         first, last = same[0], same[-1]
-        block = repeated([launch.kernel.key for launch in first.launches])
+        block = first.block
         rows.add_row(
             str(first.index) if first is last else f"{first.index} … {last.index}",
             "?" if first.tokens is None else number(first.tokens),

@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from math import ceil, gcd, inf
 from typing import Final, Literal, TypeAlias
 
-from kern.manifest.expressions import Add, CeilDiv, Expr, Mul, Sym, evaluate, show
+from kern.manifest.expressions import Expr, Sym, evaluate, show
 
 Status = Literal["fit", "masked", "underdetermined", "unfit"]
 Sample: TypeAlias = tuple[int, int]
@@ -81,19 +81,6 @@ def shown(samples: Sequence[Sample]) -> str:
         (first, value), (last, _) = group[0], group[-1]
         parts.append(f"{first} → {value}" if first == last else f"{first} … {last} → {value}")
     return ", ".join(parts) + (f", … ({len(samples)} in all)" if len(groups) > SHOWN else "")
-
-
-def size(expression: Expr) -> int:
-    """How many numbers and symbols an expression has."""
-    match expression:
-        case Mul():
-            return size(expression.mul[0]) + 1
-        case CeilDiv():
-            return size(expression.ceil_div[0]) + 1
-        case Add():
-            return size(expression.add[0]) + size(expression.add[1])
-        case _:
-            return 1
 
 
 def _forms(samples: Sequence[Sample]) -> Iterator[_Form]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kern.mining.blocks import repeated
 from kern.mining.callsites import CallSite, examine
 from kern.mining.cutting import Span, find_cores
 from kern.mining.ends import divide
@@ -89,12 +89,13 @@ def _launches(events: Sequence[Event], spans: Sequence[Span]) -> list[list[Launc
 
 
 def _passes(events: Sequence[Event], spans: Sequence[Span], tokens: Sequence[int | None]) -> tuple[Pass, ...]:
-    """The passes; those that repeat the same kernels are of one variant."""
+    """The passes; those whose blocks launch the same kernels are of one variant."""
     variants: dict[frozenset[tuple[str, str]], int] = {}
     passes = []
     for index, (start, stop) in enumerate(spans):
-        launched = Counter(event.kernel.key for event in events[start:stop] if isinstance(event, Launch))
-        often = frozenset(key for key, count in launched.items() if count > 2) or frozenset(launched)
-        variant = variants.setdefault(often, len(variants))
-        passes.append(Pass(index, tokens[index], variant, tuple(events[start:stop])))
+        launched = [event.kernel.key for event in events[start:stop] if isinstance(event, Launch)]
+        block = repeated(launched)
+        inside = launched if block is None else launched[block.first : block.first + block.period]
+        variant = variants.setdefault(frozenset(inside), len(variants))
+        passes.append(Pass(index, tokens[index], variant, block, tuple(events[start:stop])))
     return tuple(passes)

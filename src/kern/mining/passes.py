@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kern.mining.blocks import Block
 from kern.mining.errors import NotInRecord
 from kern.mining.launches import Copy, Event, Fill, Launch
 
@@ -13,13 +14,14 @@ from kern.mining.launches import Copy, Event, Fill, Launch
 class Pass:
     """A pass, with all that ran in it, in order.
 
-    `tokens` is the value of the token-count reference, None where none was found. Passes of one `variant`
-    launch the same kernels more than twice.
+    `tokens` is the value of the token-count reference, None where none was found. `block` is the
+    part that it repeats; the blocks of passes of one `variant` launch the same kernels.
     """
 
     index: int
     tokens: int | None
     variant: int
+    block: Block | None
     events: tuple[Event, ...]
 
     @property

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
 
-from kern.mining.fitting import Fit, Sample, fit, shown, size
+from kern.mining.fitting import Fit, Sample, Status, fit, shown
 from kern.mining.launches import Kernel
 from kern.mining.sites import Number, Site
 
@@ -17,6 +17,10 @@ Vector: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
 CANDIDATES: Final = 64
 """How many different candidates are tried: those that most numbers equal."""
+_COVERED: Final = 0.75
+"""A candidate is seen in this share of the passes in which any is seen, or more."""
+_CLOSE: Final = 0.05
+"""Candidates that leave more by less than this share of all numbers leave as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,11 @@ def fit_number(number: Number, passes: Sequence[int], tokens: Sequence[int | Non
 
 
 def choose(sites: Sequence[Site], passes: int) -> Reference | None:
-    """The reference among the grids and integers that all passes have; None where none of them varies.
+    """The reference among the grids and integers that nearly all passes have; None where none of them varies.
 
     Each candidate is fitted to every number of every site that is not constant. The one that leaves the fewest unfit
-    and underdetermined is the token count; of several, that under which the expressions are smallest.
+    and underdetermined is the token count, or the smallest that differs from it by a factor: multiples explain as much,
+    but for chance. Where a pass lacks it, numbers that equal it elsewhere tell the count.
     """
     found: dict[Vector, tuple[Site, Number]] = {}
     weights: Counter[Vector] = Counter()
@@ -73,15 +78,25 @@ def choose(sites: Sequence[Site], passes: int) -> Reference | None:
                 vector = (site.passes, number.values)
                 weights[vector] += 1
                 found.setdefault(vector, (site, number))
-    covered = max((len(vector[0]) for vector in found if _may_count(found[vector][1])), default=0)
-    candidates = [v for v in found if len(v[0]) == covered and _may_count(found[v][1])]
+    possible = [vector for vector, (_, number) in found.items() if _may_count(number)]
+    covered = max((len(indices) for indices, _ in possible), default=0)
+    candidates = [vector for vector in possible if len(vector[0]) >= _COVERED * covered]
     candidates = sorted(candidates, key=lambda vector: -weights[vector])[:CANDIDATES]
-    ranked = sorted((_explain(candidate, weights, passes) for candidate in candidates), key=lambda r: r[:2])
-    explained = [_named(*found[vector], tokens, left, weights) for left, _, tokens, vector in ranked]
-    if not explained:
+    if not candidates:
         return None
-    alike = _partition(explained[0].tokens)
-    return Reference(explained[0], next((other for other in explained if _partition(other.tokens) != alike), None))
+    ranked = sorted((_explain(candidate, weights, passes) for candidate in candidates), key=lambda ranked: ranked.key)
+    alike = _partition(ranked[0].tokens)
+    enough = ranked[0].left + _CLOSE * weights.total()
+    multiples = [one for one in ranked if one.left <= enough and _partition(one.tokens) == alike]
+    chosen = min(multiples, key=lambda one: (one.sum, one.key))
+    other = next((other for other in ranked if _partition(other.tokens) != alike), None)
+
+    def explained(ranked: _Ranked) -> Explained:
+        site, number = found[ranked.vector]
+        left = (weights.total(), ranked.unfit, ranked.underdetermined)
+        return Explained(site.kernel, site.occurrence, number.name, ranked.tokens, *left)
+
+    return Reference(explained(chosen), None if other is None else explained(other))
 
 
 def _partition(tokens: Sequence[int | None]) -> tuple[int, ...]:
@@ -94,31 +109,47 @@ def _may_count(number: Number) -> bool:
     return number.type not in ("f32", "f64") and min(number.values) >= 1
 
 
-_Ranked: TypeAlias = tuple[tuple[int, int, int], int, tuple[int | None, ...], Vector]
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """A candidate, the token counts that it gives, and what these leave."""
+
+    vector: Vector
+    tokens: tuple[int | None, ...]
+    unfit: int
+    underdetermined: int
+
+    @property
+    def left(self) -> int:
+        return self.unfit + self.underdetermined
+
+    @property
+    def sum(self) -> int:
+        return sum(count for count in self.tokens if count is not None)
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        return self.left, self.unfit, self.sum, -len(self.vector[0])
 
 
 def _explain(candidate: Vector, weights: Counter[Vector], passes: int) -> _Ranked:
-    """What a candidate leaves (in all, unfit, underdetermined), the size of the expressions, the tokens."""
-    tokens: list[int | None] = [None] * passes
-    for index, value in zip(*candidate, strict=True):
-        tokens[index] = value
-    unfit, underdetermined, total = 0, 0, 0
+    tokens = _everywhere(candidate, weights, passes)
+    left: Counter[Status] = Counter()
     for (indices, values), weight in weights.items():
         pairs = ((tokens[index], value) for index, value in zip(indices, values, strict=True))
-        found = _fit(frozenset((count, value) for count, value in pairs if count is not None))
-        unfit += weight * (found.status in ("unfit", "masked"))
-        underdetermined += weight * (found.status == "underdetermined")
-        total += weight * (0 if found.expression is None else size(found.expression))
-    return (unfit + underdetermined, unfit, underdetermined), total, tuple(tokens), candidate
+        left[_fit(frozenset((count, value) for count, value in pairs if count is not None)).status] += weight
+    return _Ranked(candidate, tokens, left["unfit"] + left["masked"], left["underdetermined"])
 
 
-def _named(
-    site: Site,
-    number: Number,
-    tokens: tuple[int | None, ...],
-    left: tuple[int, int, int],
-    weights: Counter[Vector],
-) -> Explained:
-    return Explained(
-        site.kernel, site.occurrence, number.name, tokens, sum(weights.values()), unfit=left[1], underdetermined=left[2]
-    )
+def _everywhere(reference: Vector, weights: Counter[Vector], passes: int) -> tuple[int | None, ...]:
+    """The token count of every pass, None where nothing tells it."""
+    tokens = dict(zip(*reference, strict=True))
+    missing: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    for (indices, values), weight in weights.items():
+        seen = dict(zip(indices, values, strict=True))
+        both = [index for index in indices if index in tokens]
+        if len({seen[index] for index in both}) > 1 and all(seen[index] == tokens[index] for index in both):
+            for index in indices:
+                if index not in tokens:
+                    missing[index][seen[index]] += weight
+    told = {index: counts.most_common(1)[0][0] for index, counts in missing.items()}
+    return tuple(tokens.get(index, told.get(index)) for index in range(passes))

@@ -1,0 +1,99 @@
+"""Passes of simulated programs: found, with their token counts, whatever the program and its memory do."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+
+from kern.mining import MinedProcess, mine
+from support.recordings_program import Arg, Behaviour, Op, Program, Truth, simulate
+from support.recordings_programs import NORM, TOKENS, behaviours, programs, sizes
+
+FEW = settings(max_examples=25, deadline=None, derandomize=True)
+"""Derandomized: among thousands of programs as small as these there is one whose memory repeats by chance."""
+
+
+def mined(dump: Path) -> MinedProcess:
+    return mine(dump).main
+
+
+@FEW
+@given(programs(), sizes, behaviours)
+def test_token_counts_are_recovered(program: Program, counts: list[int], behaviour: Behaviour) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        simulate(Path(folder), program, counts, behaviour)
+        assert [each.tokens for each in mined(Path(folder)).passes] == counts
+
+
+@FEW
+@given(programs(), sizes, behaviours.filter(lambda behaviour: not behaviour.graph))
+def test_launches_stand_in_their_pass(program: Program, counts: list[int], behaviour: Behaviour) -> None:
+    """All from the first to the last launch that tells a pass's size; what is beyond may say nothing of its pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        truth = simulate(Path(folder), program, counts, behaviour)
+        wrong = set(misplaced(truth, mined(Path(folder))))
+    for number in range(len(counts)):
+        lines = [line for line, known in truth.launches.items() if known.number == number]
+        norms = [line for line in lines if truth.launches[line].op is NORM]
+        inside = {line for line in lines if norms[0] <= line <= norms[-1]}
+        assert not inside & wrong
+
+
+def misplaced(truth: Truth, process: MinedProcess) -> list[int]:
+    found = {launch.line: each.index for each in process.passes for launch in each.launches}
+    return [line for line, known in truth.launches.items() if found.get(line) != known.number]
+
+
+def program(*layer: Op) -> Program:
+    gather = Op("gather", (Arg("write"), Arg("input"), Arg("weight"), Arg("i32", TOKENS)), (TOKENS, 1, 1))
+    best = Op("best", (Arg("write"), Arg("read"), Arg("i32", TOKENS)), (1, 1, 1))
+    return Program((gather,), (NORM, *layer), 4, (NORM, best))
+
+
+COUNTS = [2048, 1, 1, 16, 1, 1, 34, 1, 85, 1, 1, 175, 1]
+
+
+def test_ends_are_told_by_the_counts_that_launches_follow(tmp_path: Path) -> None:
+    """No copies and no waits: only what the first and the last launch are given says where they belong."""
+    truth = simulate(tmp_path, program(), COUNTS, Behaviour(noise=False, copies=False))
+    assert misplaced(truth, mined(tmp_path)) == []
+
+
+def test_layers_that_share_their_weights_are_no_passes(tmp_path: Path) -> None:
+    shared = Op("again", (Arg("shared"), Arg("input"), Arg("read"), Arg("write")), (TOKENS, 1, 1))
+    simulate(tmp_path, program(shared, shared), COUNTS, Behaviour())
+    assert [each.tokens for each in mined(tmp_path).passes] == COUNTS
+
+
+def test_kernels_alone_tell_passes_where_no_parameter_is_known(tmp_path: Path) -> None:
+    def opaque(op: Op) -> Op:
+        return Op(op.symbol, op.args, op.grid, opaque=True)
+
+    simulated = program()
+    first, *_ = simulated.prologue
+    blind = Program(
+        (opaque(first),), tuple(map(opaque, simulated.layer)), 4, tuple(opaque(op) for op in simulated.epilogue)
+    )
+    simulate(tmp_path, blind, COUNTS, Behaviour(initialise=False))
+    assert [each.tokens for each in mined(tmp_path).passes] == COUNTS
+
+
+def test_variants_are_told_apart(tmp_path: Path) -> None:
+    one = Op("mix", (Arg("write"), Arg("read")), (1, 8, 16), when="one", image="one")
+    many = Op("mix", (Arg("write"), Arg("read")), (TOKENS, 8, 1), when="many", image="many")
+    simulate(tmp_path, program(one, many), COUNTS, Behaviour())
+    process = mined(tmp_path)
+    assert len({each.variant for each in process.passes if each.tokens == 1}) == 1
+    assert len({each.variant for each in process.passes}) == 2
+    instances = process.kernels("mix")
+    assert {frozenset(each.tokens == 1 for each in passes) for passes in instances.values()} == {
+        frozenset({True}),
+        frozenset({False}),
+    }
+
+
+def test_nothing_recurs_in_a_single_pass(tmp_path: Path) -> None:
+    simulate(tmp_path, program(), [16], Behaviour(initialise=False))
+    assert len(mined(tmp_path).passes) != 1
