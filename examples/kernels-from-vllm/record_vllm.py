@@ -3,8 +3,9 @@
     kern capture -o DUMP -- python record_vllm.py MODEL_DIR [--backend TRITON_ATTN] [--prompts 1,16,34,85,175]
 
 MODEL_DIR is a Hugging Face folder; if it holds a config.json and no weights, vLLM fills the model with random ones.
-CUDA graphs are off, so that each kernel is launched by a call of its own, and the engine stays in this process. Prints
-JSON: the output ids of each prompt and the seconds that the requests took.
+CUDA graphs are off, so that each kernel is launched by a call of its own, and the engine stays in this process; with
+--graphs vLLM runs as it does by default. Prints JSON: the output ids of each prompt and the seconds that the requests
+took.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--backend", default="TRITON_ATTN", help="attention backend, as vLLM names it")
     parser.add_argument("--prompts", default="1,16,34,85,175", help="lengths in tokens")
     parser.add_argument("--tokens", type=int, default=4, help="tokens to generate for each")
+    parser.add_argument("--graphs", action="store_true", help="leave CUDA graphs and torch.compile on")
     options = parser.parse_args()
 
     stdout = os.dup(1)
@@ -41,7 +43,7 @@ def main() -> None:
         load_format="auto" if weights else "dummy",
         skip_tokenizer_init=True,
         attention_config=AttentionConfig(backend=options.backend),
-        enforce_eager=True,
+        enforce_eager=not options.graphs,
         max_model_len=4096,
         gpu_memory_utilization=0.3,
         enable_prefix_caching=False,
