@@ -1,4 +1,4 @@
-"""The runtime side, and the recorder, contain no word of any model."""
+"""The runtime side, the recorder and the analysis of records contain no word of any model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import kern
 
-WITHOUT_MODELS = ("manifest", "verifier", "artifact", "device", "runtime", "capture")
+WITHOUT_MODELS = ("manifest", "verifier", "artifact", "device", "runtime", "capture", "mining")
 WORDS = re.compile(
     r"attention|\bkv\b|kv_|_kv|qwen|llama|smollm|mistral|mixtral|gemma|deepseek|\bgpt|\bmoe\b|\bllm\b|transformer"
     r"|tokenizer|detokeni|\bvocab|\bprompt|prefill|(?<!\.)\bdecod(?:e|er|ing)\b|\blayers?\b|token_id|next_token"

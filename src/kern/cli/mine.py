@@ -10,6 +10,7 @@ from kern.cli.mine_report import show
 from kern.cli.mine_survey import show_survey
 from kern.cli.terminal import printable
 from kern.mining import mine, read_recordings
+from kern.mining.layouts import complete
 
 
 def mine_dump(dump: Path, abi: bool, as_json_text: bool) -> None:
@@ -17,7 +18,7 @@ def mine_dump(dump: Path, abi: bool, as_json_text: bool) -> None:
     if abi and not as_json_text:
         recordings, unrecorded = read_recordings(dump)
         for recording in recordings:
-            show_survey(recording)
+            show_survey(complete(recording))
     else:
         mined = mine(dump)
         unrecorded = mined.unrecorded

@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from math import ceil, gcd, inf
 from typing import Final, Literal, TypeAlias
 
-from kern.manifest.expressions import Expr, Sym, evaluate, show
+from kern.manifest.expressions import Add, Expr, Mul, Sym, evaluate, show
 
 Status = Literal["fit", "masked", "underdetermined", "unfit"]
 Sample: TypeAlias = tuple[int, int]
@@ -135,63 +135,69 @@ def _divisors(samples: Sequence[Sample], shift: int = 0) -> tuple[int, ...]:
     return (power,) if low == high else (power, int(low) if low != power else int(low) + 1)
 
 
+def _over(shift: int, divisor: int) -> Expr:
+    return (TOKENS + shift if shift else TOKENS).over(divisor)
+
+
 def _divided(samples: Sequence[Sample]) -> _Form | None:
-    return _by_divisors(samples, 0, 1, lambda divisor: TOKENS.over(divisor))
+    return _by_divisors(samples, 0, 1, _over)
 
 
 def _shifted_divided(samples: Sequence[Sample]) -> _Form | None:
-    return _first(
-        _by_divisors(samples, shift, 2, lambda divisor, shift=shift: (TOKENS + shift).over(divisor))  # type: ignore[misc]
-        for shift in _SHIFTS
-    )
+    return _first(_by_divisors(samples, shift, 2, _over) for shift in _SHIFTS)
 
 
 def _divided_shifted(samples: Sequence[Sample]) -> _Form | None:
-    return _first(
-        _by_divisors(
-            [(tokens, value - shift) for tokens, value in samples],
-            0,
-            2,
-            lambda divisor, shift=shift: TOKENS.over(divisor) + shift,  # type: ignore[misc]
-        )
-        for shift in _SHIFTS
-    )
+    def with_constant(constant: int) -> _Form | None:
+        less = [(tokens, value - constant) for tokens, value in samples]
+        return _by_divisors(less, 0, 2, lambda shift, divisor: Add(add=(_over(shift, divisor), constant)))
+
+    return _first(map(with_constant, _SHIFTS))
 
 
 def _floor(samples: Sequence[Sample]) -> _Form | None:
     """tokens / d rounded down is ceil((tokens + 1) / d) - 1."""
     above = [(tokens, value + 1) for tokens, value in samples]
-    return _by_divisors(above, 1, 1, lambda divisor: (TOKENS + 1).over(divisor) + -1)
+    return _by_divisors(above, 1, 1, lambda shift, divisor: Add(add=(_over(shift, divisor), -1)))
 
 
 def _multiple_of_divided(samples: Sequence[Sample]) -> _Form | None:
-    return _scaled(samples, (0,), lambda factor, shift, divisor: TOKENS.over(divisor) * factor)
+    return _scaled(samples, (0,))
 
 
 def _scaled_shifted(samples: Sequence[Sample]) -> _Form | None:
-    return _scaled(samples, _SHIFTS, lambda factor, shift, divisor: (TOKENS + shift).over(divisor) * factor)
+    return _scaled(samples, _SHIFTS)
 
 
-def _scaled(samples: Sequence[Sample], shifts: Sequence[int], make: Callable[[int, int, int], Expr]) -> _Form | None:
+def _scaled(samples: Sequence[Sample], shifts: Sequence[int]) -> _Form | None:
+    """ceil((tokens + shift) / d) * factor, for the factors that all values have."""
     common = reduce(gcd, (value for _, value in samples))
     if common < 2:
         return None
+
+    def with_factor(factor: int, shift: int) -> _Form | None:
+        part = [(tokens, value // factor) for tokens, value in samples]
+        unknowns = 2 + (shift != 0)
+        return _by_divisors(part, shift, unknowns, lambda shift, divisor: Mul(mul=(_over(shift, divisor), factor)))
+
     factors = [f for f in (common, *range(min(common - 1, _FACTORS), 1, -1)) if common % f == 0]
-    return _first(
-        _by_divisors(
-            [(tokens, value // factor) for tokens, value in samples],
-            shift,
-            2 + (shift != 0),
-            lambda divisor, factor=factor, shift=shift: make(factor, shift, divisor),  # type: ignore[misc]
-        )
-        for factor in factors
-        for shift in shifts
-    )
+    return _first(with_factor(factor, shift) for factor in factors for shift in shifts)
 
 
-def _by_divisors(samples: Sequence[Sample], shift: int, unknowns: int, make: Callable[[int], Expr]) -> _Form | None:
+def _by_divisors(
+    samples: Sequence[Sample], shift: int, unknowns: int, make: Callable[[int, int], Expr]
+) -> _Form | None:
+    """`make(shift, divisor)` for the divisors that give all samples.
+
+    Unless a sample is a multiple of the divisor, rounding up and one more than rounding down are the same.
+    """
     divisors = _divisors(samples, shift)
-    return _Form(make(divisors[0]), unknowns, tuple(map(make, divisors[1:]))) if divisors else None
+    if not divisors:
+        return None
+    others = [make(shift, divisor) for divisor in divisors[1:]]
+    if shift == 0 and divisors[0] in _divisors(samples, 1):
+        others.append(make(1, divisors[0]))
+    return _Form(make(shift, divisors[0]), unknowns, tuple(others))
 
 
 def _first(forms: Iterable[_Form | None]) -> _Form | None:

@@ -12,6 +12,7 @@ from kern.mining.cutting import Span, find_cores
 from kern.mining.ends import divide
 from kern.mining.errors import NotInRecord
 from kern.mining.launches import Event, Kernel, Launch
+from kern.mining.layouts import complete
 from kern.mining.passes import Pass
 from kern.mining.recording import Recording, read_recordings
 from kern.mining.reference import Reference, choose
@@ -69,7 +70,7 @@ def mine(dump: Path) -> Mined:
     Raises RecordMissing and BadRecord.
     """
     recordings, unrecorded = read_recordings(dump)
-    return Mined(tuple(map(_process, recordings)), unrecorded)
+    return Mined(tuple(_process(complete(recording)) for recording in recordings), unrecorded)
 
 
 def _process(recording: Recording) -> MinedProcess:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -33,6 +34,8 @@ MAX_LINE: Final = 2**26
 MAX_EVENTS: Final = 2**23
 """Bound on launches, copies and fills of one process, a graph's nodes counted at each of its launches."""
 _WORD: Final = 8
+_SURROGATE: Final = re.compile(rb"\\ud[89a-f][0-9a-f]{2}")
+"""Half a character, as a command's bytes that are no UTF-8 are written."""
 
 
 class Fault(Exception):
@@ -40,6 +43,8 @@ class Fault(Exception):
 
 
 def _parse(line: bytes) -> Record:
+    if b"\\ud" in line:
+        line = _SURROGATE.sub(b"\\\\ufffd", line)
     try:
         return LINE.validate_json(line)
     except ValidationError as error:
