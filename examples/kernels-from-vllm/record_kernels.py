@@ -1,4 +1,4 @@
-"""Launch two single kernels for a survey of launch ABIs: one written in Triton, one of CUTLASS (scaled fp8 product).
+"""Launch two single kernels for a survey of launch ABIs: one written in Triton, one of CUTLASS (a grouped product).
 
 kern capture -o DUMP -- python record_kernels.py
 """
@@ -25,11 +25,11 @@ def main() -> None:
         source = torch.randn(rows, 1000, device="cuda")
         target = torch.empty_like(source)
         scale_rows[(rows,)](source, target, 1000, 0.5, BLOCK=1024)
-        left = torch.randn(rows, 256, device="cuda").to(torch.float8_e4m3fn)
-        right = torch.randn(512, 256, device="cuda").to(torch.float8_e4m3fn)
-        scales = torch.ones(rows, 1, device="cuda"), torch.ones(1, 512, device="cuda")
-        # Scales a row make torch take its CUTLASS kernel in place of cuBLAS.
-        torch._scaled_mm(left, right.t(), *scales, out_dtype=torch.bfloat16)
+        # Four products of the same rows' quarters, which torch gives to its CUTLASS kernel for groups.
+        left = torch.randn(rows, 256, device="cuda", dtype=torch.bfloat16)
+        right = torch.randn(4, 512, 256, device="cuda", dtype=torch.bfloat16).transpose(-2, -1)
+        ends = torch.arange(1, 5, device="cuda", dtype=torch.int32) * (rows // 4)
+        torch._grouped_mm(left, right, offs=ends)
     torch.cuda.synchronize()
 
 
