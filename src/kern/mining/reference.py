@@ -19,6 +19,7 @@ CANDIDATES: Final = 64
 """How many different candidates are tried: those that most numbers equal."""
 _COVERED: Final = 0.75
 """A candidate is seen in this share of the passes in which any is seen, or more."""
+_MOST: Final = 2**31
 _CLOSE: Final = 0.05
 """Candidates that leave more by less than this share of all numbers leave as much."""
 
@@ -38,7 +39,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The number taken for the token count, and the next best that tells other passes apart."""
+    """The number taken for the token count, and the next best that all passes have and that tells others apart."""
 
     chosen: Explained
     runner_up: Explained | None
@@ -89,7 +90,8 @@ def choose(sites: Sequence[Site], passes: int) -> Reference | None:
     enough = ranked[0].left + _CLOSE * weights.total()
     multiples = [one for one in ranked if one.left <= enough and _partition(one.tokens) == alike]
     chosen = min(multiples, key=lambda one: (one.sum, one.key))
-    other = next((other for other in ranked if _partition(other.tokens) != alike), None)
+    as_wide = (one for one in ranked if len(one.vector[0]) >= len(chosen.vector[0]))
+    other = next((one for one in as_wide if _partition(one.tokens) != alike), None)
 
     def explained(ranked: _Ranked) -> Explained:
         site, number = found[ranked.vector]
@@ -105,8 +107,10 @@ def _partition(tokens: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def _may_count(number: Number) -> bool:
-    """Whether a number can be a token count: a positive integer."""
-    return number.type not in ("f32", "f64") and min(number.values) >= 1
+    """Whether a number can be a token count: a side of a grid or an integer parameter, positive, and no packed bits."""
+    if number.type in ("f32", "f64") or not number.name.startswith(("grid", "param")):
+        return False
+    return min(number.values) >= 1 and max(number.values) < _MOST
 
 
 @dataclass(frozen=True, slots=True)
