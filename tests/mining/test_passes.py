@@ -6,8 +6,10 @@ import tempfile
 from pathlib import Path
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kern.mining import MinedProcess, mine
+from support.recordings import Recorder, packed
 from support.recordings_program import Arg, Behaviour, Op, Program, Truth, simulate
 from support.recordings_programs import NORM, TOKENS, behaviours, programs, sizes
 
@@ -94,6 +96,39 @@ def test_variants_are_told_apart(tmp_path: Path) -> None:
     }
 
 
-def test_nothing_recurs_in_a_single_pass(tmp_path: Path) -> None:
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 4), st.integers(0, 6), st.integers(0, 40), st.integers(1, 3), st.sampled_from((0, 999))
+        ),
+        max_size=60,
+    )
+)
+def test_any_run_is_analysed(launches: list[tuple[int, int, int, int, int]]) -> None:
+    """Whatever ran: passes follow each other and do not overlap, and each site has a launch in each of its passes."""
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(Path(folder))
+        module = recorder.module(b"image")
+        for kernel, place, grid, thread, wait in launches:
+            recorder.time += wait
+            pointers = [{"param": 0, "at": 0, "memory": "device", "range": [BASE, 4096]}] if place else []
+            number = recorder.kernel(f"k{kernel}", module, (8, 4))
+            params = [packed(BASE + 512 * place, 8), packed(grid, 4)]
+            recorder.launch(number, params, pointers, grid=[grid, 1, 1], thread=thread)
+        recorder.end()
+        process = mined(Path(folder))
+    orders = [event.order for each in process.passes for event in each.events]
+    assert orders == sorted(set(orders))
+    for site in process.sites:
+        assert len(site.passes) == len(site.launches) > 0
+
+
+BASE = 0x7F0000000000
+
+
+def test_of_a_single_pass_only_the_layers_recur(tmp_path: Path) -> None:
     simulate(tmp_path, program(), [16], Behaviour(initialise=False))
-    assert len(mined(tmp_path).passes) != 1
+    process = mined(tmp_path)
+    assert len(process.passes) == 4
+    assert process.reference is None

@@ -9,6 +9,9 @@ _BUILTIN: Final = {
     "v": "void", "b": "bool", "c": "char", "a": "i8", "h": "u8", "s": "i16", "t": "u16", "i": "int", "j": "unsigned",
     "l": "long", "m": "unsigned long", "x": "long long", "y": "unsigned long long", "f": "float", "d": "double",
 }  # fmt: skip
+_DIGITS: Final = frozenset("0123456789")
+_MOST_PARTS: Final = 100
+"""Bound on the parts of a name that are read, which may stand inside each other."""
 _ANONYMOUS: Final = "_GLOBAL__N_"
 
 
@@ -42,14 +45,14 @@ class _Mangled:
     """A mangled name, and how far it is read."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+        self._text, self._at, self._depth = text, 0, 0
 
     def name(self) -> str:
         """A possibly nested name with its template arguments."""
         nested = self._take("N")
         parts: list[str] = []
         while True:
-            if self._text[self._at].isdigit():
+            if self._text[self._at] in _DIGITS:
                 identifier = self._identifier()
                 if not identifier.startswith(_ANONYMOUS):
                     parts.append(identifier)
@@ -76,11 +79,11 @@ class _Mangled:
 
     def _identifier(self) -> str:
         start = self._at
-        while self._text[self._at].isdigit():
+        while self._text[self._at] in _DIGITS:
             self._at += 1
         length = int(self._text[start : self._at][:6])
         self._at += length
-        if self._at > len(self._text):
+        if not length or self._at > len(self._text):
             raise _Unknown
         return self._text[self._at - length : self._at]
 
@@ -95,6 +98,9 @@ class _Mangled:
         return found
 
     def _argument(self) -> str:
+        self._depth += 1
+        if self._depth > _MOST_PARTS:
+            raise _Unknown
         if self._take("L"):
             return self._literal()
         if self._take("S"):
