@@ -151,6 +151,23 @@ def test_a_symbol_of_one_module_ties_the_handle_for_its_others(record: Recorder,
     ]
 
 
+def test_a_module_that_cannot_be_read_may_hold_the_symbol(record: Recorder, cubins: Path) -> None:
+    done = record(
+        """
+        libraries = [program.library(image) for image in images()]
+        for library in libraries:
+            program.call("fake_load", program.module_of(program.kernel(library, b"twin")))
+        program.capturing(STREAM, True)
+        os.remove(next(Path(os.environ["KERN_CAPTURE_DIR"]).glob(f"*/modules/{sys.argv[2]}.cubin")))
+        program.launch(program.kernel(libraries[0], b"twin"), stream=STREAM)
+        """,
+        cubins,
+        sha256(cubins / "first.cubin"),
+    )
+    kernel = done.only("kernel")
+    assert (kernel["module"], kernel["found"], len(kernel["candidates"])) == (None, None, 2)
+
+
 def test_a_symbol_that_no_module_holds_has_no_candidate(record: Recorder, cubins: Path) -> None:
     done = record(
         """

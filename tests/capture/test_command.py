@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from kern.capture import find_toolkit, recorder_library
+from kern.capture.errors import RecorderNotBuilt
 from support.recorded_program import Machine
 
 KERN = (sys.executable, "-m", "kern.cli")
@@ -127,6 +129,9 @@ def test_a_command_that_is_none_is_refused_and_leaves_no_folder(kern: Kern) -> N
     kern.dump.mkdir()
     refused(kern("/"), "cannot be started", "Permission denied")
     assert kern.dump.exists()
+    kern.dump /= "some/folders"
+    refused(kern("no-such-program"), "cannot be started")
+    assert not list(kern.dump.parents[1].iterdir())
 
 
 def test_a_command_is_needed(kern: Kern) -> None:
@@ -161,6 +166,28 @@ def test_a_missing_compiler_is_named(kern: Kern) -> None:
     refused(kern("true", CC="no-such-cc"), "no-such-cc")
 
 
+def test_a_compiler_that_does_not_run_is_named(kern: Kern, tmp_path: Path) -> None:
+    (no_program := tmp_path / "cc").write_text("neither a script nor a program")
+    no_program.chmod(0o755)
+    refused(kern("true", CC=str(no_program)), f"`{no_program}` does not run: Exec format error")
+
+
+def test_a_home_is_asked_for_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(RecorderNotBuilt, match="no home folder"):
+        recorder_library(find_toolkit(), ["cc"])
+
+
+def test_a_recording_that_cannot_be_read_back_is_named(kern: Kern) -> None:
+    folder = kern.dump / "pid-1"
+    script = f"mkdir {folder}; ln -s /proc/self/mem {folder}/launches.jsonl"
+    refused(kern("sh", "-c", script), "cannot be read")
+
+
 def test_what_the_compiler_says_is_shown(kern: Kern) -> None:
     refused(kern("true", CC="cc -no-such-option"), "could not compile the recorder", "no-such-option")
 
@@ -191,23 +218,40 @@ def test_doctor_says_what_recording_finds(kern: Kern, tmp_path: Path) -> None:
 SLEEPER = "import sys, time, signal; {}; print('ready', flush=True); time.sleep(30)"
 
 
-@pytest.mark.parametrize(
-    ("handler", "status"),
-    [("0", 130), ("signal.signal(signal.SIGINT, lambda *_: sys.exit(9))", 9)],
-)
-def test_an_interrupt_is_the_commands_and_is_waited_for(kern: Kern, handler: str, status: int) -> None:
-    program = SLEEPER.format("signal.signal(signal.SIGINT, signal.SIG_DFL)" if handler == "0" else handler)
-    child = started(kern, program)
-    os.killpg(child.pid, signal.SIGINT)
-    assert child.wait(timeout=30) == status
-    assert "Traceback" not in child.communicate()[1]
+@pytest.mark.parametrize("name", ["SIGINT", "SIGQUIT"])
+@pytest.mark.parametrize("handler", ["signal.SIG_DFL", "lambda *_: sys.exit(9)"])
+def test_a_terminals_signal_is_the_commands_and_is_waited_for(kern: Kern, name: str, handler: str) -> None:
+    number = getattr(signal, name)
+    child = started(kern, SLEEPER.format(f"signal.signal({number:d}, {handler})"))
+    os.killpg(child.pid, number)
+    assert child.wait(timeout=30) == (9 if "exit" in handler else 128 + number)
+    said = child.communicate()[1]
+    assert "Traceback" not in said
+    assert "nothing was recorded" in said
 
 
-def test_a_termination_is_handed_on(kern: Kern) -> None:
-    child = started(kern, SLEEPER.format("signal.signal(signal.SIGTERM, lambda *_: sys.exit(8))"))
-    child.terminate()
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_termination_is_handed_on(kern: Kern, name: str) -> None:
+    number = getattr(signal, name)
+    child = started(kern, SLEEPER.format(f"signal.signal({number:d}, lambda *_: sys.exit(8))"))
+    child.send_signal(number)
     assert child.wait(timeout=30) == 8
     child.communicate()
+
+
+def test_what_is_ignored_stays_ignored_in_the_command(kern: Kern) -> None:
+    show = "import signal; print(*(signal.getsignal(n).name for n in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)))"
+    script = """trap '' HUP INT; exec "$@" """
+    done = kern.run(
+        ["sh", "-c", script, "sh", *KERN, "capture", "-o", str(kern.dump), "--", sys.executable, "-c", show]
+    )
+    assert done.stdout == "SIG_IGN SIG_IGN SIG_DFL\n"
+
+
+def test_a_long_command_is_cut(kern: Kern) -> None:
+    done = kern(sys.executable, "-c", RECORDS, "x" * 100_000)
+    assert "…\n" in done.stderr
+    assert len(done.stderr) < 1000
 
 
 def started(kern: Kern, program: str) -> subprocess.Popen[str]:

@@ -121,3 +121,23 @@ launch(executable)"""
     )
     assert done.only("lost")["what"] == "the nodes of a graph"
     assert [launch["graph"] for launch in done.of("graph_launch")] == [1, 1]
+
+
+def test_a_node_that_is_switched_off_is_a_change(record: Recorder) -> None:
+    done = record(GRAPH + 'program.call("cuGraphNodeSetEnabled", instantiate(graph()), None, 0)')
+    assert "single nodes" in done.only("lost")["what"]
+
+
+def test_a_handle_that_is_given_out_anew_while_it_ends_is_a_graph_of_its_own(record: Recorder) -> None:
+    done = record(
+        GRAPH
+        + """
+executable, other = instantiate(graph()), graph()
+add_kernel(other, 1)
+program.call("fake_instantiate_within_destroy", other)
+program.call("cuGraphExecDestroy", executable)
+launch(executable)"""
+    )
+    assert [len(graph["nodes"]) for graph in done.of("graph")] == [0, 1]
+    assert done.only("graph_launch")["graph"] == 1
+    assert not done.of("lost")

@@ -269,3 +269,27 @@ def test_names_of_any_bytes_are_told(record: Recorder) -> None:
     assert done.only("kernel")["symbol"] == name + "\udcff\udced\udca0\udc80"
     assert done.records[0]["command"][-2:] == [name, "last"]
     assert done.records[0]["command"][0].endswith(os.path.basename(done.records[0]["command"][0]))
+
+
+def test_a_kernel_without_parameters_needs_none_of_the_ways_to_pass_them(record: Recorder) -> None:
+    done = record(
+        MODULE
+        + """function = program.function(module, b"k")
+program.launch_raw(function, None, None)
+program.launch_raw(function, None, program.extra(0, 0))"""
+    )
+    assert [(launch["via"], launch["params"]) for launch in done.of("launch")] == [("params", []), ("extra", [])]
+    assert not done.of("lost")
+
+
+def test_more_parameters_than_a_kernel_can_have_are_no_layout(record: Recorder) -> None:
+    done = record(
+        MODULE + 'program.launch(program.function(module, b"k", (8,)), (word(DEVICE),))', FAKE_ENDLESS_PARAMS="1"
+    )
+    assert done.only("kernel")["layout"] is None
+    assert done.only("launch")["params"] is None
+
+
+def test_launches_by_the_oldest_calls_are_said_to_be_lost(record: Recorder) -> None:
+    done = record(MODULE + 'program.call("cuLaunchGrid", program.function(module, b"k"), 1, 1)')
+    assert done.only("lost")["what"] == "a launch"

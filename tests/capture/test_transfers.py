@@ -91,3 +91,23 @@ def test_fills(record: Recorder) -> None:
         {"stream": 7, "to": DEVICE, "bytes": 400, "value": 0xDEADBEEF, "width": 4},
         {"stream": 132, "to": DEVICE, "bytes": 60, "value": 0xABCD, "width": 2, "capturing": True},
     ]
+
+
+def test_the_source_of_a_copy_is_told_where_its_rows_touch(record: Recorder) -> None:
+    done = record(
+        """
+        host = program.host_buffer(bytes(range(64)))
+        copy = Copy2d(from_type=1, from_host=host, from_pitch=8, to_type=2, to_device=DEVICE, to_pitch=64,
+                      width=8, height=2)
+        program.call("cuMemcpy2DAsync_v2", c.byref(copy), c.c_void_p(STREAM))
+        copy.from_pitch = 16
+        program.call("cuMemcpy2DAsync_v2", c.byref(copy), c.c_void_p(STREAM))
+        copy.height = 1
+        program.call("cuMemcpy2DAsync_v2", c.byref(copy), c.c_void_p(STREAM))
+        """
+    )
+    assert [copy.get("data") for copy in done.of("copy")] == [
+        bytes(range(16)).hex(),
+        None,
+        bytes(range(8)).hex(),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,6 +13,10 @@ from types import FrameType
 from kern.capture.errors import CommandNotStarted, DumpUnusable, InjectionTaken
 
 _INJECTION = "CUDA_INJECTION64_PATH"
+_OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+"""They reach the command too, and this process waits for what it makes of them."""
+_OF_A_PROCESS = (signal.SIGTERM, signal.SIGHUP)
+"""They are handed on."""
 
 
 def run_recorded(command: Sequence[str], dump: Path, library: Path, cupti: Path | None) -> int:
@@ -33,17 +37,17 @@ def run_recorded(command: Sequence[str], dump: Path, library: Path, cupti: Path 
     try:
         return _run(command, environment)
     except OSError as error:
-        if made:
-            dump.rmdir()
+        for folder in made:
+            folder.rmdir()
         raise CommandNotStarted(
             f"`{command[0]}` cannot be started: {error.strerror}", "check its name, and that it may be executed"
         ) from error
 
 
-def _prepare(dump: Path) -> bool:
-    """Make the folder, or see that it is empty; whether it was made."""
+def _prepare(dump: Path) -> list[Path]:
+    """Make the folder, or see that it is empty; those that were made, the innermost first."""
     try:
-        made = not dump.exists()
+        made = [folder for folder in (dump, *dump.parents) if not folder.exists()]
         dump.mkdir(parents=True, exist_ok=True)
         used = any(dump.iterdir())
         writable = os.access(dump, os.W_OK | os.X_OK)
@@ -57,31 +61,27 @@ def _prepare(dump: Path) -> bool:
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
-    children: list[subprocess.Popen[bytes]] = []
-    with _signals_for(children):
+    received: list[int] = []
+    with _handled(_OF_A_TERMINAL, lambda number, frame: None), _handled(_OF_A_PROCESS, lambda n, _: received.append(n)):
         child = subprocess.Popen(command, env=environment)
-        children.append(child)
-        status = child.wait()
+        with _handled(_OF_A_PROCESS, lambda number, frame: child.send_signal(number)):
+            for number in received:
+                child.send_signal(number)
+            status = child.wait()
     return status if status >= 0 else 128 - status
 
 
 @contextmanager
-def _signals_for(children: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """An interrupt reaches the command from the terminal, and this process waits for it; SIGTERM is handed on."""
+def _handled(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle signals, but for those that this process was told to ignore: the command ignores them as well.
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
-        for child in children:
-            child.send_signal(number)
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        pass  # not SIG_IGN, which the command would inherit
-
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, leave),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, hand_on),
-    }
+    A handler that does nothing is not SIG_IGN, which the command would inherit.
+    """
+    before = {number: old for number in numbers if (old := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -14,7 +14,10 @@ from kern.capture.errors import RecorderNotBuilt
 from kern.capture.toolkit import Toolkit
 
 SOURCES: Final = Path(__file__).parent / "recorder"
-_FLAGS: Final = ("-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
+_FLAGS: Final = (
+    *("-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"),
+    "-Wl,-z,nodelete",  # CUPTI calls it as long as the process lives
+)
 _HEADERS: Final = ("cuda.h", "cupti_callbacks.h", "cupti_driver_cbid.h", "generated_cuda_meta.h")
 _SHOWN_LINES: Final = 12
 
@@ -24,7 +27,12 @@ def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
 
     Raises RecorderNotBuilt.
     """
-    folder = _cache()
+    try:
+        folder = _cache()
+    except RuntimeError as error:
+        raise RecorderNotBuilt(
+            "there is no home folder to keep the recorder in", "name a folder that can be written in XDG_CACHE_HOME"
+        ) from error
     try:
         library = folder / f"recorder-{_key(toolkit, compiler)}.so"
         if library.is_file():
@@ -64,7 +72,10 @@ def _compile(toolkit: Toolkit, compiler: Sequence[str], output: Path) -> None:
         *(str(source) for source in sorted(SOURCES.glob("*.c"))),
         *("-o", str(output), "-ldl"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise RecorderNotBuilt(f"`{compiler[0]}` does not run: {error.strerror}", "name a C compiler in CC") from error
     if done.returncode != 0 or not output.is_file():
         said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}"
         raise RecorderNotBuilt(

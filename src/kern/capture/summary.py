@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kern.capture.errors import DumpUnusable
+
 _RECORD = re.compile(rb'\{"record":"(\w+)"')
 _KERNEL = re.compile(rb',"kernel":(\d+),')
 
@@ -34,8 +36,14 @@ class ProcessSummary:
 
 
 def summarize(dump: Path) -> tuple[ProcessSummary, ...]:
-    """One summary for each process in the order of their folders' names. A torn last line is left out."""
-    return tuple(_process(folder) for folder in sorted(dump.glob("pid-*")))
+    """One summary for each process in the order of their folders' names. A torn last line is left out.
+
+    Raises DumpUnusable.
+    """
+    try:
+        return tuple(_process(folder) for folder in sorted(dump.glob("pid-*")))
+    except OSError as error:
+        raise DumpUnusable(f"what was recorded in {dump} cannot be read: {error.strerror}", "see who may") from error
 
 
 def _process(folder: Path) -> ProcessSummary:

@@ -12,6 +12,7 @@ from kern.manifest.counts import counted
 from kern.models.kernels.compile_host import compiler_command
 
 _SHOWN_LOG_LINES = 5
+_SHOWN_COMMAND = 160
 
 
 def capture(command: list[str], dump: Path) -> int:
@@ -38,18 +39,22 @@ def _say(lines: list[str]) -> None:
 def _told(process: ProcessSummary) -> list[str]:
     share = f", {process.attributed / process.launches:.2%} with their module" if process.launches else ""
     lines = [
-        f"{process.folder}: {' '.join(process.command)}",
+        f"{process.folder}: {_shortened(' '.join(process.command))}",
         f"  {counted(process.launches, 'launch')} of {counted(process.kernels, 'kernel')}{share}; "
         f"{counted(process.modules, 'module')}",
         f"  {process.copies:,} copies, {counted(process.fills, 'fill')}, {counted(process.graphs, 'graph')} "
         f"with {counted(process.graph_launches, 'launch')}; {process.lost:,} not recorded",
     ]
     if not process.ended:
-        lines.append("  no end is recorded: the process was killed or left by _exit, or its log says why")
+        lines.append("  no end is recorded: the process runs on, was killed or left by _exit, or its log says why")
     lines += [f"  log: {line}" for line in process.log[:_SHOWN_LOG_LINES]]
     if len(process.log) > _SHOWN_LOG_LINES:
         lines.append(f"  log: {len(process.log) - _SHOWN_LOG_LINES:,} more in {process.folder}/recorder.log")
     return lines
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
 
 
 def _why_nothing(processes: tuple[ProcessSummary, ...], dump: Path) -> tuple[str, str]:

@@ -20,11 +20,14 @@ _raised: list[int] = []
 def interruptible() -> Iterator[None]:
     """Within the body, an interrupt that comes during an import, or is lost in a callback, is raised soon after.
 
-    An error that a library makes of an interrupt leaves the body as KeyboardInterrupt.
+    An error that a library makes of an interrupt leaves the body as KeyboardInterrupt. A signal that this process was
+    told to ignore, as one in the background is, stays ignored.
     """
     _raised.clear()
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGALRM)}
-    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, _terminate)
+    handlers = {signal.SIGINT: _interrupt, signal.SIGTERM: _terminate}
+    heeded = {number: handler for number, handler in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in heeded.items()}
+    before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
     hook, sys.unraisablehook = sys.unraisablehook, _unraisable
     try:
         yield

@@ -90,6 +90,8 @@ CUresult cuKernelGetAttribute(int *value, CUfunction_attribute id, CUkernel k, C
 static CUresult param_of(struct object *o, size_t index, size_t *offset, size_t *size) {
     if (!o || no_param_info)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (getenv("FAKE_ENDLESS_PARAMS"))
+        index = 0;
     if (index >= o->param_count)
         return CUDA_ERROR_INVALID_VALUE;
     *offset = o->offsets[index];

@@ -24,10 +24,11 @@ CALL(cuMemsetD2D16Async,
      (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height, CUstream s), to, pitch, value,
      width, height, s)
 CALL(cuGraphLaunch, (CUgraphExec graph, CUstream s), graph, s)
-CALL(cuGraphExecDestroy, (CUgraphExec graph), graph)
 CALL(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info), exec, graph, info)
 CALL(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), exec,
      node, p)
+CALL(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned on), exec, node, on)
+CALL(cuLaunchGrid, (CUfunction f, int width, int height), f, width, height)
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, CUmemcpyAttributes *a,
                                size_t *b, size_t c, CUstream s) {
@@ -37,11 +38,31 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes
     return leave(&told, CUDA_SUCCESS);
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
-    cuGraphInstantiateWithFlags_params params = {exec, graph, flags};
+static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUgraphExec handle) {
+    cuGraphInstantiateWithFlags_params params = {exec, graph, 0};
     struct told told;
     enter(&told, CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags, &params, NULL);
-    *exec = (CUgraphExec)make(EXEC);
+    *exec = handle;
+    return leave(&told, CUDA_SUCCESS);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+    (void)flags;
+    return instantiate(exec, graph, (CUgraphExec)make(EXEC));
+}
+
+/* Another thread may be given the handle before the call that ends it has returned. */
+static CUgraph instantiated_within_destroy;
+
+void fake_instantiate_within_destroy(CUgraph graph) { instantiated_within_destroy = graph; }
+
+CUresult cuGraphExecDestroy(CUgraphExec graph) {
+    cuGraphExecDestroy_params params = {graph};
+    struct told told;
+    CUgraphExec again;
+    enter(&told, CUPTI_DRIVER_TRACE_CBID_cuGraphExecDestroy, &params, NULL);
+    if (instantiated_within_destroy)
+        instantiate(&again, instantiated_within_destroy, graph);
     return leave(&told, CUDA_SUCCESS);
 }
 

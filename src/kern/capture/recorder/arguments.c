@@ -54,6 +54,7 @@ static struct packed read_extra(void **extra) {
     return packed;
 }
 
+/* Whether all parameters lie in a buffer of this size; a kernel without any needs no buffer. */
 static bool fits(const struct kernel *kernel, size_t size) {
     for (size_t i = 0; i < kernel->param_count; i++)
         if (kernel->params[i].offset > size || kernel->params[i].size > size - kernel->params[i].offset)
@@ -96,7 +97,7 @@ static void put_params(struct text *line, const struct kernel *kernel, const uns
 static void put_extra(struct text *line, const struct kernel *kernel, void **extra) {
     struct packed packed = read_extra(extra);
     text_put(line, ",\"via\":\"extra\"");
-    if (packed.bytes && kernel->has_layout && fits(kernel, packed.size)) {
+    if (kernel->has_layout && (packed.bytes ? fits(kernel, packed.size) : !kernel->param_count)) {
         put_params(line, kernel, packed.bytes, true);
     } else {
         struct pointers pointers = {line, false, 0};

@@ -1,4 +1,4 @@
-/* One call of the driver that returned with success, as the handlers of calls see it. */
+/* One call of the driver, as the handlers of calls see it: most when it returned with success. */
 #ifndef KERN_CALL_H
 #define KERN_CALL_H
 

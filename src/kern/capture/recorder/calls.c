@@ -4,15 +4,16 @@
 #include "handlers.h"
 #include "modules.h"
 
-#define CALL(name, handler) {CUPTI_DRIVER_TRACE_CBID_##name, handler, false}
-#define PER_THREAD(name, handler) {CUPTI_DRIVER_TRACE_CBID_##name, handler, true}
+#define CALL(name, handler) {CUPTI_DRIVER_TRACE_CBID_##name, handler, false, false}
+#define PER_THREAD(name, handler) {CUPTI_DRIVER_TRACE_CBID_##name, handler, true, false}
+#define ENTRY(name, handler) {CUPTI_DRIVER_TRACE_CBID_##name, handler, false, true}
 #define ASYNC(name, handler) CALL(name, handler), PER_THREAD(name##_ptsz, handler)
 #define SYNC(name, handler) CALL(name, handler), PER_THREAD(name##_ptds, handler)
 
 /* Calls that the headers of CUDA 12.8 do not have yet; ids do not change. */
 enum { BATCH_V2 = 796, BATCH_3D_V2 = 798, ATTRIBUTED = 837, ATTRIBUTED_3D = 839 };
 
-#define NEWER(id, handler) {id, handler, false}, {(id) + 1, handler, true}
+#define NEWER(id, handler) {id, handler, false, false}, {(id) + 1, handler, true, false}
 
 /* Each of the ways to load a module has the handle's place as its first argument. */
 static void on_module_load(const struct call *call) {
@@ -26,7 +27,10 @@ const struct traced TRACED[] = {
     ASYNC(cuLaunchKernel, on_launch),
     ASYNC(cuLaunchKernelEx, on_launch_ex),
     ASYNC(cuLaunchCooperativeKernel, on_launch_cooperative),
-    CALL(cuLaunchCooperativeKernelMultiDevice, on_launch_multi_device),
+    CALL(cuLaunchCooperativeKernelMultiDevice, on_launch_untold),
+    CALL(cuLaunch, on_launch_untold),
+    CALL(cuLaunchGrid, on_launch_untold),
+    CALL(cuLaunchGridAsync, on_launch_untold),
     CALL(cuModuleLoad, on_module_load),
     CALL(cuModuleLoadData, on_module_load),
     CALL(cuModuleLoadDataEx, on_module_load),
@@ -84,9 +88,16 @@ const struct traced TRACED[] = {
     CALL(cuGraphExecMemcpyNodeSetParams, on_graph_node_update),
     CALL(cuGraphExecMemsetNodeSetParams, on_graph_node_update),
     CALL(cuGraphExecChildGraphNodeSetParams, on_graph_node_update),
+    CALL(cuGraphExecHostNodeSetParams, on_graph_node_update),
+    CALL(cuGraphExecEventRecordNodeSetEvent, on_graph_node_update),
+    CALL(cuGraphExecEventWaitNodeSetEvent, on_graph_node_update),
+    CALL(cuGraphExecExternalSemaphoresSignalNodeSetParams, on_graph_node_update),
+    CALL(cuGraphExecExternalSemaphoresWaitNodeSetParams, on_graph_node_update),
+    CALL(cuGraphExecBatchMemOpNodeSetParams, on_graph_node_update),
     CALL(cuGraphExecNodeSetParams, on_graph_node_update),
+    CALL(cuGraphNodeSetEnabled, on_graph_node_update),
     ASYNC(cuGraphLaunch, on_graph_launch),
-    CALL(cuGraphExecDestroy, on_graph_destroy),
+    ENTRY(cuGraphExecDestroy, on_graph_destroy),
 };
 
 const size_t TRACED_COUNT = sizeof TRACED / sizeof *TRACED;

@@ -8,8 +8,7 @@
 void on_launch(const struct call *call);
 void on_launch_ex(const struct call *call);
 void on_launch_cooperative(const struct call *call);
-void on_launch_multi_device(const struct call *call);
-uint64_t launches_recorded(void);
+void on_launch_untold(const struct call *call);
 
 /* transfers.c */
 void on_copy_to_device(const struct call *call);

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,28 +18,56 @@ enum { MOST_IDS = 4096 };
 static const struct traced *by_id[MOST_IDS];
 static __thread bool inside; /* the recorder's own calls of the driver are not recorded */
 
+/* While the recorder works in a thread, no signal is taken there and the thread cannot be cancelled: a handler that
+   exits or jumps, or a thread that ends, would leave a lock behind that nobody opens. */
+struct calm {
+    sigset_t signals;
+    int cancel;
+};
+
+static struct calm be_calm(void) {
+    struct calm before;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before.signals);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before.cancel);
+    return before;
+}
+
+static void be_as(const struct calm *before) {
+    pthread_setcancelstate(before->cancel, NULL);
+    pthread_sigmask(SIG_SETMASK, &before->signals, NULL);
+}
+
 static void on_module(CUpti_CallbackId id, const CUpti_ResourceData *data) {
     const CUpti_ModuleResourceData *module = data->resourceDescriptor;
+    struct calm before = be_calm();
     if (id == CUPTI_CBID_RESOURCE_MODULE_PROFILED)
         module_profiled(module->moduleId);
     else if (id == CUPTI_CBID_RESOURCE_MODULE_LOADED && module->pCubin && module->cubinSize)
         module_loaded(module->moduleId, module->pCubin, module->cubinSize);
     else if (id == CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING)
         module_unloading(module->moduleId);
+    be_as(&before);
 }
 
-/* Lazily loaded handles can be asked about on the call's exit only. */
+/* Lazily loaded handles can be asked about on the call's exit only. One that ends may be given out anew before. */
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data) {
     const struct traced *traced = id < MOST_IDS ? by_id[id] : NULL;
     if (!traced)
         return;
-    if (data->callbackSite == CUPTI_API_ENTER) {
+    bool enters = data->callbackSite == CUPTI_API_ENTER;
+    if (enters)
         *data->correlationData = modules_mark();
-    } else if (*(const CUresult *)data->functionReturnValue == CUDA_SUCCESS) {
-        struct call call = {data->functionParams, data->symbolName,   data->context, data->contextUid,
-                            traced->per_thread,   *data->correlationData, output_now()};
-        traced->handle(&call);
-    }
+    if (enters != traced->on_entry || (!enters && *(const CUresult *)data->functionReturnValue != CUDA_SUCCESS))
+        return;
+    struct call call = {data->functionParams, data->symbolName,       data->context, data->contextUid,
+                        traced->per_thread,   *data->correlationData, output_now()};
+    struct calm before = be_calm();
+    inside = true;
+    traced->handle(&call);
+    inside = false;
+    be_as(&before);
 }
 
 static void on_callback(void *unused, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
@@ -48,9 +78,7 @@ static void on_callback(void *unused, CUpti_CallbackDomain domain, CUpti_Callbac
     if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
         on_module(id, data); /* a question of the recorder's own may be what loads a module */
     } else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && !inside) {
-        inside = true;
         on_driver_call(id, data);
-        inside = false;
     }
     errno = error;
 }
@@ -121,6 +149,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
     static bool started;
     const char *dump = getenv("KERN_CAPTURE_DIR");
     int error = errno;
+    struct calm before = be_calm();
     if (started || !dump || !*dump || !output_open(dump))
         goto done;
     started = true;
@@ -137,6 +166,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
     }
     inside = false;
 done:
+    be_as(&before);
     errno = error;
     return 1;
 }
@@ -144,9 +174,7 @@ done:
 __attribute__((destructor)) static void finish(void) {
     if (!output_recording())
         return;
-    struct text line = {0};
-    text_format(&line, "{\"record\":\"end\",\"t\":%llu,\"launches\":%llu}", (unsigned long long)output_now(),
-                (unsigned long long)launches_recorded());
-    output_line(&line);
-    output_stop();
+    struct calm before = be_calm();
+    output_end();
+    be_as(&before);
 }

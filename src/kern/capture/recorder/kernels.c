@@ -8,7 +8,7 @@
 
 #include "output.h"
 
-enum { MOST_PARAMS = 8192 };
+enum { MOST_PARAMS = 32768 }; /* of a byte each, they fill the room that a kernel has */
 
 /* What the driver says of a handle. Launches take a CUkernel for a CUfunction; each answers to its own calls only. */
 struct facts {
@@ -136,8 +136,9 @@ static void ask_layout(CUfunction handle, bool is_function, struct facts *facts)
     while ((result = param_info(handle, is_function, facts->param_count, &param)) == CUDA_SUCCESS) {
         if (facts->param_count == capacity) {
             capacity = capacity ? 2 * capacity : 16;
-            struct parameter *params = realloc(facts->params, capacity * sizeof *params);
-            if (!params || capacity > MOST_PARAMS)
+            struct parameter *params =
+                capacity <= MOST_PARAMS ? realloc(facts->params, capacity * sizeof *params) : NULL;
+            if (!params)
                 return;
             facts->params = params;
         }

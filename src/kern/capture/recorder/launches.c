@@ -1,6 +1,5 @@
 /* Launches of kernels. */
 #define _GNU_SOURCE
-#include <stdatomic.h>
 #include <unistd.h>
 
 #include "arguments.h"
@@ -9,7 +8,7 @@
 #include "output.h"
 #include "streams.h"
 
-enum { MOST_ATTRIBUTES = 64 };
+enum { MOST_ATTRIBUTES = 32 }; /* on the stack, which may be a small one */
 
 struct launch {
     CUlaunchConfig config;
@@ -17,10 +16,6 @@ struct launch {
     void **params, **extra;
     bool cooperative;
 };
-
-static atomic_uint_fast64_t count;
-
-uint64_t launches_recorded(void) { return atomic_load(&count); }
 
 static void put_others(struct text *line, const CUlaunchAttribute *attributes, unsigned number, bool first) {
     const char *separator = first ? "\"other\":{" : ",\"other\":{";
@@ -91,8 +86,7 @@ static void record(const struct call *call, const struct launch *launch) {
     put_arguments(&line, kernel, launch->params, launch->extra);
     put_capturing(&line, call, config->hStream);
     text_put(&line, "}");
-    atomic_fetch_add(&count, 1);
-    output_line(&line);
+    output_launch(&line);
 }
 
 void on_launch(const struct call *call) {
@@ -124,7 +118,7 @@ void on_launch_ex(const struct call *call) {
         output_lost("a launch", "its configuration cannot be read");
 }
 
-void on_launch_multi_device(const struct call *call) {
+void on_launch_untold(const struct call *call) {
     (void)call;
-    output_lost("a launch", "launches over several devices in one call are not recorded");
+    output_lost("a launch", "those over several devices in one call, and by calls of before CUDA 4, are not recorded");
 }

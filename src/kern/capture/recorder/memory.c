@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PIECES = 256 };
+enum { PIECES = 64 }; /* on the stack, which may be a small one */
 
 struct mapping {
     uint64_t start, end;

@@ -103,11 +103,13 @@ void module_loaded(uint32_t id, const void *bytes, size_t size) {
     output_module(digits, bytes, size);
     pthread_mutex_lock(&modules.lock);
     const struct image *image = known_image(digits, size);
+    pthread_mutex_unlock(&modules.lock);
+    if (image)
+        say("module", image, true); /* before another thread can name it */
+    pthread_mutex_lock(&modules.lock);
     bool added = image && add(id, image);
     pthread_mutex_unlock(&modules.lock);
-    if (added)
-        say("module", image, true);
-    else
+    if (!added)
         output_lost("a module", "no memory is left for it");
     add_event(&loaded, id);
 }
@@ -167,12 +169,12 @@ void module_tie_image(CUmodule handle, const struct image *image) {
     pthread_mutex_unlock(&modules.lock);
 }
 
-/* A symbol table holds a name between two NULs. */
-bool image_holds(const struct image *image, const char *symbol) {
+/* A symbol table holds a name between two NULs. `unread` is the answer where the bytes cannot be read. */
+static bool search(const struct image *image, const char *symbol, bool unread) {
     size_t length = strlen(symbol) + 2, size;
     char *name = calloc(1, length);
     char *bytes = output_read_module(image->sha256, &size);
-    bool holds = false;
+    bool holds = unread;
     if (name && bytes) {
         memcpy(name + 1, symbol, length - 2);
         holds = memmem(bytes, size, name, length) != NULL;
@@ -181,6 +183,8 @@ bool image_holds(const struct image *image, const char *symbol) {
     free(bytes);
     return holds;
 }
+
+bool image_holds(const struct image *image, const char *symbol) { return search(image, symbol, false); }
 
 static const struct image **images_now(size_t *count) {
     pthread_mutex_lock(&modules.lock);
@@ -202,7 +206,7 @@ const struct image **modules_holding(const char *symbol, size_t *count) {
     const struct image **images = images_now(&all);
     *count = 0;
     for (size_t i = 0; i < all; i++)
-        if (image_holds(images[i], symbol))
+        if (search(images[i], symbol, true))
             images[(*count)++] = images[i];
     return images;
 }

@@ -32,7 +32,7 @@ void module_tie(CUmodule handle, uint32_t id);
 /* The same, where one module alone that is loaded now has the image. */
 void module_tie_image(CUmodule handle, const struct image *image);
 
-/* The images loaded now that hold a symbol, each once: an array to be freed, of `count`. */
+/* The images loaded now that hold a symbol, or whose bytes cannot be read, each once: an array to be freed. */
 const struct image **modules_holding(const char *symbol, size_t *count);
 bool image_holds(const struct image *image, const char *symbol);
 

@@ -20,8 +20,12 @@ bool output_recording(void);
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t output_now(void);
 
-/* Write a line whole, and free it. */
+/* Write a line whole, and free it; the second counts it as a launch. */
 void output_line(struct text *line);
+void output_launch(struct text *line);
+
+/* Write the line `end`, with the number of launches, and no line after it. */
+void output_end(void);
 
 /* Write bytes as modules/<sha256>.cubin; a failure ends the recording. */
 void output_module(const char *sha256, const void *bytes, size_t size);

@@ -13,6 +13,7 @@ struct copy {
     uint64_t from, to, bytes;
     const char *kind;
     CUstream stream;
+    bool scattered; /* the rows of the source do not lie one behind the other */
 };
 
 struct fill {
@@ -50,7 +51,8 @@ static void record_copy(const struct call *call, struct copy copy) {
     begin(&line, "copy", call, copy.stream);
     text_format(&line, ",\"from\":%llu,\"to\":%llu,\"bytes\":%llu,\"kind\":\"%s\"", (unsigned long long)copy.from,
                 (unsigned long long)copy.to, (unsigned long long)copy.bytes, copy.kind);
-    struct place place = copy.bytes <= sizeof data ? place_of(copy.from) : (struct place){NOT_MEMORY, 0, 0};
+    bool small = copy.bytes <= sizeof data && !copy.scattered;
+    struct place place = small ? place_of(copy.from) : (struct place){NOT_MEMORY, 0, 0};
     if (is_host(place.memory) && read_host(data, copy.from, place, (size_t)copy.bytes) == copy.bytes) {
         text_put(&line, ",\"data\":");
         text_hex(&line, data, (size_t)copy.bytes);
@@ -76,57 +78,57 @@ static uint64_t address(const void *pointer) { return (uint64_t)(uintptr_t)point
 
 void on_copy_to_device(const struct call *call) {
     const cuMemcpyHtoD_v2_params *p = call->params;
-    record_copy(call, (struct copy){address(p->srcHost), p->dstDevice, p->ByteCount, "HtoD", NULL});
+    record_copy(call, (struct copy){address(p->srcHost), p->dstDevice, p->ByteCount, "HtoD", NULL, false});
 }
 
 void on_copy_to_device_async(const struct call *call) {
     const cuMemcpyHtoDAsync_v2_params *p = call->params;
-    record_copy(call, (struct copy){address(p->srcHost), p->dstDevice, p->ByteCount, "HtoD", p->hStream});
+    record_copy(call, (struct copy){address(p->srcHost), p->dstDevice, p->ByteCount, "HtoD", p->hStream, false});
 }
 
 void on_copy_to_host(const struct call *call) {
     const cuMemcpyDtoH_v2_params *p = call->params;
-    record_copy(call, (struct copy){p->srcDevice, address(p->dstHost), p->ByteCount, "DtoH", NULL});
+    record_copy(call, (struct copy){p->srcDevice, address(p->dstHost), p->ByteCount, "DtoH", NULL, false});
 }
 
 void on_copy_to_host_async(const struct call *call) {
     const cuMemcpyDtoHAsync_v2_params *p = call->params;
-    record_copy(call, (struct copy){p->srcDevice, address(p->dstHost), p->ByteCount, "DtoH", p->hStream});
+    record_copy(call, (struct copy){p->srcDevice, address(p->dstHost), p->ByteCount, "DtoH", p->hStream, false});
 }
 
 void on_copy_on_device(const struct call *call) {
     const cuMemcpyDtoD_v2_params *p = call->params;
-    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", NULL});
+    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", NULL, false});
 }
 
 void on_copy_on_device_async(const struct call *call) {
     const cuMemcpyDtoDAsync_v2_params *p = call->params;
-    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", p->hStream});
+    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", p->hStream, false});
 }
 
 void on_copy(const struct call *call) {
     const cuMemcpy_params *p = call->params;
-    record_copy(call, (struct copy){p->src, p->dst, p->ByteCount, "default", NULL});
+    record_copy(call, (struct copy){p->src, p->dst, p->ByteCount, "default", NULL, false});
 }
 
 void on_copy_async(const struct call *call) {
     const cuMemcpyAsync_params *p = call->params;
-    record_copy(call, (struct copy){p->src, p->dst, p->ByteCount, "default", p->hStream});
+    record_copy(call, (struct copy){p->src, p->dst, p->ByteCount, "default", p->hStream, false});
 }
 
 void on_copy_attributed(const struct call *call) {
     const struct attributed_params *p = call->params;
-    record_copy(call, (struct copy){p->from, p->to, p->bytes, "default", p->stream});
+    record_copy(call, (struct copy){p->from, p->to, p->bytes, "default", p->stream, false});
 }
 
 void on_copy_peer(const struct call *call) {
     const cuMemcpyPeer_params *p = call->params;
-    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", NULL});
+    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", NULL, false});
 }
 
 void on_copy_peer_async(const struct call *call) {
     const cuMemcpyPeerAsync_params *p = call->params;
-    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", p->hStream});
+    record_copy(call, (struct copy){p->srcDevice, p->dstDevice, p->ByteCount, "DtoD", p->hStream, false});
 }
 
 static void record_batch(const struct call *call, const CUdeviceptr *to, const CUdeviceptr *from, const size_t *sizes,
@@ -180,7 +182,8 @@ static void record_2d(const struct call *call, const CUDA_MEMCPY2D *at, CUstream
     record_copy(call, (struct copy){
                           corner(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcY * c.srcPitch + c.srcXInBytes),
                           corner(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstY * c.dstPitch + c.dstXInBytes),
-                          (uint64_t)c.WidthInBytes * c.Height, kind_of(c.srcMemoryType, c.dstMemoryType), stream});
+                          (uint64_t)c.WidthInBytes * c.Height, kind_of(c.srcMemoryType, c.dstMemoryType), stream,
+                          c.srcPitch != c.WidthInBytes && c.Height > 1});
 }
 
 void on_copy_2d(const struct call *call) { record_2d(call, ((const cuMemcpy2D_v2_params *)call->params)->pCopy, NULL); }
@@ -201,7 +204,9 @@ static void record_3d(const struct call *call, const CUDA_MEMCPY3D *at, CUstream
     record_copy(call, (struct copy){corner(c.srcMemoryType, c.srcHost, c.srcDevice, from),
                                     corner(c.dstMemoryType, c.dstHost, c.dstDevice, to),
                                     (uint64_t)c.WidthInBytes * c.Height * c.Depth,
-                                    kind_of(c.srcMemoryType, c.dstMemoryType), stream});
+                                    kind_of(c.srcMemoryType, c.dstMemoryType), stream,
+                                    (c.srcPitch != c.WidthInBytes && c.Height * c.Depth > 1) ||
+                                        (c.srcHeight != c.Height && c.Depth > 1)});
 }
 
 void on_copy_3d(const struct call *call) { record_3d(call, ((const cuMemcpy3D_v2_params *)call->params)->pCopy, NULL); }
