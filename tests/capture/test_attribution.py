@@ -132,6 +132,26 @@ def test_two_modules_of_the_same_bytes_are_one_answer(record: Recorder, cubins: 
     assert (kernel["found"], kernel["module"]) == ("symbol", sha256(cubins / "first.cubin"))
 
 
+def test_a_module_loaded_for_one_node_of_a_graph_is_not_another_nodes(record: Recorder, cubins: Path) -> None:
+    done = record(
+        """
+        kernels = [program.kernel(program.library(image), b"twin") for image in images()]
+        program.call("fake_load", program.module_of(kernels[0]))
+        graph, executable, params = Handle(), Handle(), program.pack(())
+        program.call("cuGraphCreate", c.byref(graph), 0)
+        for kernel in reversed(kernels):
+            node = KernelNode(kernel, 1, 1, 1, 1, 1, 1, 0, c.addressof(params), None, None, None)
+            program.call("fake_node", graph, 0, c.byref(node), None)
+        program.call("cuGraphInstantiateWithFlags", c.byref(executable), graph, 0)
+        """,
+        cubins,
+    )
+    assert [(kernel["found"], kernel["module"]) for kernel in done.of("kernel")] == [
+        ("loading", sha256(cubins / "second.cubin")),
+        (None, None),
+    ]
+
+
 def test_a_symbol_of_one_module_ties_the_handle_for_its_others(record: Recorder, cubins: Path) -> None:
     done = record(
         """

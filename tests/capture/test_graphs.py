@@ -141,3 +141,18 @@ launch(executable)"""
     assert [len(graph["nodes"]) for graph in done.of("graph")] == [0, 1]
     assert done.only("graph_launch")["graph"] == 1
     assert not done.of("lost")
+
+
+def test_a_kernel_node_with_a_packed_buffer(record: Recorder) -> None:
+    done = record(
+        GRAPH
+        + """
+made = graph()
+packed = word(DEVICE) + word(5, 4)
+extra = program.extra(program.host_buffer(packed), len(packed))
+node = KernelNode(function, 1, 1, 1, 1, 1, 1, 0, None, c.addressof(extra), None, None)
+program.call("fake_node", made, 0, c.byref(node), None)
+instantiate(made)"""
+    )
+    (node,) = done.only("graph")["nodes"]
+    assert (node["via"], node["params"]) == ("extra", [DEVICE.to_bytes(8, "little").hex(), "05000000"])

@@ -354,3 +354,30 @@ for _ in range(3): _ctypes.dlclose(recorder._handle)
 program.launch(function, (word(10, 4),))"""
     )
     assert len(done.of("launch")) == 11
+
+
+BUSY = """
+#include <pthread.h>
+#include <stdint.h>
+static void *body(void *fill) {
+    while (fill)
+        ((int (*)(uint64_t, unsigned, size_t))fill)(0x710000000000, 1, 1);
+    return fill;
+}
+int busy(void *fill) {
+    pthread_t thread;
+    return pthread_create(&thread, NULL, body, fill);
+}
+"""
+
+
+def test_nothing_follows_the_end_while_threads_go_on(record: Recorder, tmp_path: Path) -> None:
+    (tmp_path / "busy.c").write_text(BUSY)
+    compile_c(tmp_path / "busy.so", [tmp_path / "busy.c"], "-pthread")
+    done = record(
+        TEN + "for _ in range(4): assert c.CDLL(sys.argv[1]).busy(program.cuda.cuMemsetD32_v2) == 0",
+        tmp_path / "busy.so",
+    )
+    assert done.records[-1]["record"] == "end"
+    assert done.of("fill")
+    assert done.log == ""

@@ -18,7 +18,7 @@ struct graph {
 
 struct listing {
     struct text *line;
-    const struct call *call;
+    struct call call; /* as kernels are told from */
     size_t count;
     bool truncated;
 };
@@ -90,8 +90,9 @@ static void put_kernel_node(struct listing *listing, CUgraphNode node) {
     CUDA_KERNEL_NODE_PARAMS params = {0};
     struct text *line = listing->line;
     const struct kernel *kernel = NULL;
+    listing->call.mark = modules_mark(); /* what was loaded before, for another node too, says nothing of this one */
     if (driver.GraphKernelNodeGetParams(node, &params) == CUDA_SUCCESS)
-        kernel = kernel_of(params.func ? params.func : (CUfunction)params.kern, listing->call);
+        kernel = kernel_of(params.func ? params.func : (CUfunction)params.kern, &listing->call);
     if (!kernel) {
         text_put(line, "{\"type\":\"kernel\"}");
         output_lost("the kernel of a graph's node", "the driver does not tell it");
@@ -137,12 +138,10 @@ static void put_nodes(struct listing *listing, CUgraph graph, int depth) {
 }
 
 static void record_graph(const struct call *call, CUgraphExec handle, CUgraph graph, bool fresh) {
-    struct call unmarked = *call; /* what was loaded within this call says nothing of a node's kernel */
-    unmarked.mark = modules_mark();
-    unmarked.symbol = NULL;
     bool known;
     struct text line = {0};
-    struct listing listing = {&line, &unmarked, 0, false};
+    struct listing listing = {&line, *call, 0, false};
+    listing.call.symbol = NULL;
     text_format(&line, "{\"record\":\"graph\",\"t\":%llu,\"graph\":%llu,\"nodes\":[", (unsigned long long)call->now,
                 (unsigned long long)number_of(handle, fresh, &known));
     put_nodes(&listing, graph, 0);
