@@ -1,6 +1,6 @@
 """A real run's structure: vLLM with Triton attention, five prompts of 1, 16, 34, 85 and 175 tokens, four ids each.
 
-`samples/recorded-run.json` holds what a recorder wrote of it, less all but three of its 36 layers: kernels by name with
+`recorded-run.json` holds what a recorder wrote of it, less all but three of its 36 layers: kernels by name with
 the sizes of their parameters (null for structs, of which only the addresses are kept), each different event once
 (addresses numbered, `a0`), and the run as microseconds since the event before and the number of the event.
 """
@@ -17,7 +17,7 @@ from kern.manifest.expressions import show
 from kern.mining import MinedProcess, mine
 from support.recordings import Recorder, packed
 
-SAMPLE = Path(__file__).parents[1] / "samples" / "recorded-run.json"
+SAMPLE = Path(__file__).with_name("recorded-run.json")
 BASE = 0x7F0000000000
 RANGE = [BASE, 2**20]
 
