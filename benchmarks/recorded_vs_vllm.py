@@ -9,7 +9,8 @@ torch.compile, so that it runs the very kernels that were recorded; and eagerly,
 
 The table of kernels comes after that, in the same processes: CUPTI's times through torch's profiler, the same ruler for
 all, of a decode step (a request for 1 + N tokens less one for 1, over N) and of the first token. Between kernels is
-what a step takes as the caller sees it, less the time that kernels run. Prints JSON.
+what a step takes as the caller sees it, less the time that kernels run; kernels that run at once count each for itself,
+so where launches overlap it is less than the time in which none runs, and may fall below 0. Prints JSON.
 """
 
 from __future__ import annotations

@@ -10,13 +10,12 @@ struct alignas(16) Eight {
 __device__ static float low(u32 pair) { return __uint_as_float(pair << 16); }
 __device__ static float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// The nearest bf16, ties to even, in the high half.
-__device__ static u32 rounded(float x) {
-    u32 bits = __float_as_uint(x);
-    return bits + 0x7fffu + (bits >> 16 & 1u);
+// The nearest bf16 of each, ties to even; a NaN stays one.
+__device__ static u32 pack(float first, float second) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
 }
-
-__device__ static u32 pack(float first, float second) { return rounded(first) >> 16 | (rounded(second) & 0xffff0000u); }
 
 __device__ static Eight load_fresh(const Eight* from) {
     uint4 found = __ldcg(reinterpret_cast<const uint4*>(from));

@@ -81,9 +81,11 @@ def main() -> None:
         sys.exit(f"replace.py: {source} is no artifact folder: it has no manifest.json")
     if os.path.lexists(output):
         sys.exit(f"replace.py: {output} exists: name a new folder, or remove it first")
+    if output.resolve().is_relative_to(source.resolve()):
+        sys.exit(f"replace.py: {output} lies in {source}, which is to stay as it is: name a folder outside it")
     try:
         replace(source, output)
-    except KernError as error:
+    except (KernError, OSError) as error:
         sys.exit(f"replace.py: {error}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kern.artifact.errors import BadModule
 from kern.manifest.errors import KernError
 from kern.manifest.params import SCALAR_BYTES
 from kern.manifest.reading import read
@@ -29,11 +31,13 @@ from kern.models.buffers import Limits
 from kern.models.build import build
 from kern.models.config import PRESETS, TransformerConfig, UnsupportedModel
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes, UnsupportedSizes
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.recorded.across import examine
-from kern.models.recorded.kernel_set import WrongTarget, entries
+from kern.models.recorded.claims import Refuted
+from kern.models.recorded.kernel_set import entries, recorded_kernel_set
 from kern.models.recorded.library import recorded_kernels
+from kern.models.recorded.modules import WrongTarget
 from kern.models.replacing import OutputError
 from kern.models.targets import UnknownTarget
 from kern.models.transformer import build_manifest
@@ -43,10 +47,12 @@ from kern.text import Generator, Tokenizer, score
 from kern.text.contract import TextSettings, check_generation, check_scoring
 from kern.verifier import check
 from support.greedy import assert_greedy, assert_same
+from support.nvrtc import cubin
+from support.recordings import Recorder
 from support.reference import Reference
 from support.tiny import SEED, prompt
 from support.vllm_host import build_for_host, host_module
-from support.vllm_recording import SILU, Launched, module, record
+from support.vllm_recording import FILES, SILU, Launched, module, record
 
 TINY = PRESETS["qwen3"]["tiny"]
 
@@ -240,11 +246,22 @@ def test_the_example_puts_a_kernel_in_a_recorded_ones_place(built: Path, tmp_pat
     assert verify(tmp_path / "new", "sm_90").diagnostics == ()
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 4
     assert verify(built, "sm_90").ok
-    for arguments, word in (((), "usage"), ((built, tmp_path / "new"), "exists"), ((tmp_path, tmp_path / "x"), "mani")):
+    refusals: list[tuple[tuple[Path, ...], str]] = [
+        ((), "usage"),
+        ((built, tmp_path / "new"), "exists"),
+        ((tmp_path, tmp_path / "x"), "mani"),
+        ((built, built / "inside"), "lies in"),
+        (
+            (shutil.copytree(built, tmp_path / "less", ignore=shutil.ignore_patterns("vllm-*")), tmp_path / "x"),
+            "No such",
+        ),
+    ]
+    for arguments, word in refusals:
         done = run_example(*arguments)
         assert done.returncode == 1
         assert word in done.stderr
         assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "x").exists()
 
 
 def run_example(*arguments: Path) -> subprocess.CompletedProcess[str]:
@@ -334,3 +351,42 @@ def test_a_module_that_is_not_the_recorded_one_is_refused(tmp_path: Path) -> Non
     refused(ModuleMissing, "not those that were recorded", tmp_path / "out", dump)
     path.unlink()
     refused(ModuleMissing, path.name, tmp_path / "out", dump)
+
+
+def test_a_module_without_what_was_launched_from_it_is_refused(tmp_path: Path) -> None:
+    def other(name: str) -> bytes:
+        return module("reduce" if name == "cache" else name)
+
+    refused(Refuted, "holds no reshape_and", tmp_path / "out", record(tmp_path / "other", TINY, images=other))
+
+    for number, image in enumerate((b"", b"no code", Path("/proc/self/exe").read_bytes(), module("silu")[:-100])):
+        images = {**{name: module(name) for name in FILES}, "silu": image}
+        broken = record(tmp_path / str(number), TINY, images=images.__getitem__)
+        refused(BadModule, "the recorded module vllm-.* cannot be used", tmp_path / "out", broken)
+
+
+def test_parameters_that_the_module_does_not_take_are_refused(tmp_path: Path) -> None:
+    symbol, taken = "reduce_segments", cubin('extern "C" __global__ void reduce_segments(int a) {}', "sm_90a")
+    dump = record(tmp_path / "dump", TINY, images=lambda name: taken if name == "reduce" else module(name))
+    refused(Refuted, f"{symbol} in the recorded module .* takes 0:4; expected: 0:8 8:8", tmp_path / "out", dump)
+
+
+def test_of_several_processes_the_one_that_launched_the_kernels_is_taken(tmp_path: Path, built: Path) -> None:
+    dump = record(tmp_path / "dump", TINY)
+    (dump / "pid-7").mkdir()
+    (dump / "pid-7" / "recorder.log").write_text("no CUPTI")
+    busy = Recorder(dump, pid=8)
+    kernel = busy.kernel("busy", None, [8])
+    for _ in range(2000):
+        busy.launch(kernel, [bytes(8)])
+    busy.end()
+
+    build_tiny(dump, tmp_path / "out", weights=False)
+
+    assert manifest_of(tmp_path / "out") == manifest_of(built)
+
+
+def test_sizes_that_the_kernels_do_not_take_are_refused(dump: Path, tmp_path: Path) -> None:
+    for config in (replace(TINY, heads=34), replace(TINY, head_dim=32)):
+        with pytest.raises(UnsupportedSizes):
+            recorded_kernel_set(dump, "auto", config, Limits())

@@ -84,6 +84,7 @@ DOCTORED: list[tuple[Claim, Doctor, str]] = [
     (claims.ORDER, launched(at("k_norm", **LAST), drop=True), "layer 1, k_norm .* launches .*rotary_embedding_kernel"),
     (claims.ORDER, launched(at("after", **LAST), drop=True), "layer 1, after .*: the pass ends"),
     (claims.ORDER, launched(at("reduce", layer=0, number=2), drop=True), "layer 0, reduce .* launches .*fused_add"),
+    (claims.ORDER, launched(at("cache", **LAST), stream=9), "layer 1, cache .* is on stream 9; expected: 7"),
     (claims.PARAMETERS, launched(lambda each: each.part == "rotary", sizes=[8] * 13), "rotary .* given 0:8 8:8"),
     (claims.INSTANCE, launched(at("cache", **LAST), module="reduce"), "layer 1, cache .* of module"),
     (claims.INSTANCE, launched(at("activation", **LAST), module="unknown"), "module of .*act_and_mul.* is not known"),
@@ -139,7 +140,13 @@ DOCTORED: list[tuple[Claim, Doctor, str]] = [
     (claims.PARTS, changed(at("reduce", layer=1), segm_max=bytes_on(512)), "reduce .* `segm_max` = 0x"),
     (claims.PARTS, changed(at("reduce", layer=1), output=bytes_on(512)), "reduce .* `output` = 0x"),
     (claims.LITERALS, changed(at("activation", **LAST), alpha=2.0), "`alpha` = 2.0; expected: as .* `alpha` = 1.0"),
+    (claims.LITERALS, changed(at("activation", number=5, layer=0), alpha=2.0), "pass 5 of 1 token.* `alpha` = 2.0"),
     (claims.LITERALS, changed(at("attention", number=2, layer=1), block_table_stride=16), "`block_table_stride` = 16"),
+    (claims.LAUNCHES, launched(at("cache", number=4, layer=0), grid=[7, 2, 1]), r"grid: \(2, 1\); expected: \(1, 1\)"),
+    (claims.LAUNCHES, launched(at("attention", number=2, layer=1), grid=[1, 2, 8]), r"grid: \(2, 8\); .* \(2, 16\)"),
+    (claims.LAUNCHES, launched(at("attention", layer=1), block=[64, 1, 1]), r"block: \(64, 1, 1\); expected: \(128"),
+    (claims.LAUNCHES, launched(at("rotary", number=3, layer=1), block=[64, 1, 1]), r"pass 3 .* block: \(64, 1, 1\)"),
+    (claims.LAUNCHES, launched(at("reduce", layer=1), shared=64), "shared memory: 64; expected: 0"),
 ]
 
 
@@ -243,6 +250,16 @@ def undoctored() -> dict[str, Kernel]:
         return recorded_kernels(examine(launched_in(record(Path(folder, "dump"), TINY)), TINY), TINY)
 
 
+def assert_refuted_or_the_same(doctor: Doctor) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        launches = launched_in(record(Path(folder, "dump"), TINY, doctor))
+    try:
+        found = recorded_kernels(examine(launches, TINY), TINY)
+    except Refuted:
+        return
+    assert found == undoctored()
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     place=st.sampled_from(PLACES),
@@ -255,10 +272,32 @@ def test_no_parameter_can_differ_unseen_and_change_the_artifact(
 ) -> None:
     part, name = place
     doctor = changed(at(part, layer=layer, number=number), **{name: lambda value: max(0, value + change)})
-    with tempfile.TemporaryDirectory() as folder:
-        launches = launched_in(record(Path(folder, "dump"), TINY, doctor))
-    try:
-        found = recorded_kernels(examine(launches, TINY), TINY)
-    except Refuted:
-        return
-    assert found == undoctored()
+
+    assert_refuted_or_the_same(doctor)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    part=st.sampled_from(sorted({part for part, _ in PLACES})),
+    layer=st.integers(0, 1),
+    number=st.sampled_from([1, 2, 4, 7, 9]),
+    field=st.sampled_from(["grid", "block", "shared"]),
+    axis=st.integers(0, 2),
+)
+def test_no_launch_can_differ_unseen_and_change_the_artifact(
+    part: str, layer: int, number: int, field: str, axis: int
+) -> None:
+    def more(value: Any) -> Any:
+        return value + 16 if field == "shared" else [size + (at == axis) for at, size in enumerate(value)]
+
+    assert_refuted_or_the_same(launched(at(part, layer=layer, number=number), **{field: more}))
+
+
+def test_the_last_pass_of_a_process_that_was_killed_may_be_cut_off(tmp_path: Path) -> None:
+    launches = launched_in(record(tmp_path / "dump", TINY))
+
+    for lost in (3, 6, 12):
+        with pytest.raises(Refuted):
+            examine(launches[:-lost], TINY)
+        found = recorded_kernels(examine(launches[:-lost], TINY, ended=False), TINY)
+        assert found == undoctored()

@@ -72,6 +72,8 @@ class Launched:
     grid: list[int]
     values: dict[str, Any]
     block: list[int] = field(default_factory=lambda: [128, 1, 1])
+    shared: int = 0
+    stream: int = 7
     attributes: dict[str, Any] = field(default_factory=dict)
     drop: bool = False
     sizes: Sequence[int] | None = None
@@ -317,7 +319,8 @@ class _Engine:
             if scalar is None and value:
                 pointers.append(self._pointer(index, value))
         attributes = {"attributes": launch.attributes} if launch.attributes else {}
-        self.recorder.launch(kernel, params, pointers, grid=launch.grid, block=launch.block, **attributes)
+        where = {"grid": launch.grid, "block": launch.block, "shared": launch.shared, "stream": launch.stream}
+        self.recorder.launch(kernel, params, pointers, **where, **attributes)
 
     def _product(self, *addresses: int) -> None:
         self._other("nvjet_sm90_tst", *addresses)

@@ -66,10 +66,14 @@ def kernel_set(target: str, config: TransformerConfig, limits: Limits) -> Kernel
     return cuda_kernel_set(target, config, limits)
 
 
+def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
+    """What our own kernels for CUDA are compiled for. Raises UnsupportedSizes."""
+    return Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
+
+
 def cuda_kernel_set(target: str, config: TransformerConfig, limits: Limits) -> KernelSet:
     """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
-    sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
-    plan = CudaPlan(target, sizes)
+    plan = CudaPlan(target, cuda_sizes(config, limits))
     modules = compile_cuda_modules(plan)
     return KernelSet(target, cuda_kernels(plan, _hashes(modules), qk_norm=config.qk_norm), modules)
 

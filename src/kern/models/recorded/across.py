@@ -12,6 +12,7 @@ from kern.models.recorded.checks import same
 from kern.models.recorded.claims import (
     INSTANCE,
     INSTANCES,
+    LAUNCHES,
     LITERALS,
     POOL,
     ROPE_TABLE,
@@ -45,10 +46,13 @@ class Evidence:
         return source.calls(self.chunk if source.single is False else self.step)[0].launch.block
 
 
-def examine(launches: Sequence[Launch], config: TransformerConfig) -> Evidence:
-    """Hold every claim against every pass with attention. Raises Refuted at the first that does not hold."""
+def examine(launches: Sequence[Launch], config: TransformerConfig, *, ended: bool = True) -> Evidence:
+    """Hold every claim against every pass with attention, of a process that ended regularly or did not.
+
+    Raises Refuted at the first that does not hold.
+    """
     require_backend(launches)
-    passes = forwards(launches, config)
+    passes = forwards(launches, config, ended=ended)
     steps = [each for each in passes if each.tokens == 1]
     chunks = [each for each in passes if each.tokens > 1]
     if not steps or not chunks:
@@ -67,7 +71,8 @@ def examine(launches: Sequence[Launch], config: TransformerConfig) -> Evidence:
     for each in passes:
         same(ROPE_TABLE, each.layers[0].rotary, "cos_sin_cache", passes[0].layers[0].rotary, "cos_sin_cache")
     for source in SOURCES:
-        _literals(source, chunks if source.single is None else passes, evidence.call(source))
+        _literals(source, passes, evidence.call(source))
+        _launches(source, passes, evidence)
     return evidence
 
 
@@ -137,3 +142,19 @@ def _literals(source: Source, passes: Sequence[Forward], reference: Call) -> Non
                     raise Refuted(
                         LITERALS, f"{call.where}: {call.shown(name)}", f"as {reference.where}: {reference.shown(name)}"
                     )
+
+
+def _launches(source: Source, passes: Sequence[Forward], evidence: Evidence) -> None:
+    """What a step's launch has beside parameters. The first extent of a grid follows from tokens and heads."""
+    reference, block = evidence.call(source), evidence.block_of(source)
+    for each in passes:
+        for call in source.calls(each):
+            _as_others(call, "shared memory", call.launch.shared, reference.launch.shared)
+            _as_others(call, "further extents of the grid", call.launch.grid[1:], reference.launch.grid[1:])
+            if source.single is False or each.tokens == 1:
+                _as_others(call, "block", call.launch.block, block)
+
+
+def _as_others(call: Call, what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise Refuted(LAUNCHES, f"{call.where}: the {what}: {found}", f"{expected}, as in other launches")

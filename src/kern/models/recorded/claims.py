@@ -35,8 +35,9 @@ class Refuted(KernError):
 BACKEND: Final = Claim("backend", "all seven kernels that are wired were launched")
 TOKENS: Final = Claim("tokens", "passes of one token and of several were recorded")
 LAYERS: Final = Claim("layers", "attention is launched once for each layer of the config")
-ORDER: Final = Claim("order", "a pass launches a norm, then for each layer two head norms, rotation, cache write, "
-    "attention (of one token: and its reduction), add and norm, activation, add and norm")  # fmt: skip
+ORDER: Final = Claim("order", "a pass launches, one by one and on one stream, a norm, then for each layer two head "
+    "norms, rotation, cache write, attention (of one token: and its reduction), add and norm, activation, add and "
+    "norm")  # fmt: skip
 PARAMETERS: Final = Claim("parameters", "each kernel takes the parameters that its source declares")
 INSTANCE: Final = Claim("instance", "each part is one kernel of one known module, launched without attributes, in all "
     "passes of its kind")  # fmt: skip
@@ -46,6 +47,8 @@ GRIDS: Final = Claim("grids", "a grid follows from tokens and heads")
 SIZES: Final = Claim("sizes", "sizes and strides are those of the config, rows dense")
 CONSTANTS: Final = Claim("constants", "attention is scaled by head_dim^-0.5 and nothing else, over one sequence")
 LITERALS: Final = Claim("literals", "a scalar that is written into the manifest is the same in all layers and passes")
+LAUNCHES: Final = Claim("launches", "shared memory, blocks and the further extents of a grid are the same in all "
+    "layers and passes that they are read from")  # fmt: skip
 EPSILON: Final = Claim("epsilon", "every norm adds the config's epsilon")
 VIEWS: Final = Claim("views", "queries, keys and values are neighbours in the rows of one product")
 APART: Final = Claim("apart", "normed queries and keys have rows of their own, which are rotated, cached and attended")
@@ -61,6 +64,6 @@ PARTS: Final = Claim("parts", "the reduction reads the parts that attention wrot
 INSTANCES: Final = Claim("instances", "attention of one token and of several are different kernels")
 
 CLAIMS: Final = (
-    BACKEND, TOKENS, LAYERS, ORDER, PARAMETERS, INSTANCE, DTYPES, GRIDS, SIZES, CONSTANTS, LITERALS, EPSILON, VIEWS,
-    APART, RESIDUAL, IN_PLACE, WEIGHTS, ROPE_TABLE, INPUTS, POOL, PAGE, SHARED_POOL, PARTS, INSTANCES,
+    BACKEND, TOKENS, LAYERS, ORDER, PARAMETERS, INSTANCE, DTYPES, GRIDS, SIZES, CONSTANTS, LITERALS, LAUNCHES, EPSILON,
+    VIEWS, APART, RESIDUAL, IN_PLACE, WEIGHTS, ROPE_TABLE, INPUTS, POOL, PAGE, SHARED_POOL, PARTS, INSTANCES,
 )  # fmt: skip

@@ -103,18 +103,24 @@ def _parts(tokens: int) -> tuple[tuple[str, Role], ...]:
     )
 
 
-def forwards(launches: Sequence[Launch], config: TransformerConfig) -> list[Forward]:
+def wired(launches: Sequence[Launch]) -> list[tuple[Signature, Launch]]:
+    """The launches of kernels that this provider wires, in order."""
+    return [(signature, launch) for launch in launches if (signature := _signature(launch.symbol)) is not None]
+
+
+def forwards(launches: Sequence[Launch], config: TransformerConfig, *, ended: bool = True) -> list[Forward]:
     """The forward passes with attention, each taken apart; an engine runs others to measure its memory.
 
-    A pass begins with the norm of its rows: the only one of that width that adds nothing. Raises Refuted where there
-    is none, or a pass is not that of a model of `config.layers` layers, in order and in its parameters.
+    A pass begins with the norm of its rows: the only one of that width that adds nothing. Where the process did not
+    end regularly, its last pass may be cut off, and is left out. Raises Refuted where there is none, or a pass is not
+    that of a model of `config.layers` layers, in order and in its parameters.
     """
-    known = [(signature, launch) for launch in launches if (signature := _signature(launch.symbol)) is not None]
+    known = wired(launches)
     starts = [at for at, each in enumerate(known) if each[0].role == "norm" and _rows(*each)[1] == config.hidden]
     if not starts:
         widths = sorted({_rows(*each)[1] for each in known if each[0].role == "norm"})
         raise Refuted(SIZES, f"norms take rows of {', '.join(map(str, widths))} elements, none", config.hidden)
-    passes = [known[start:stop] for start, stop in pairwise([*starts, len(known)])]
+    passes = [known[start:stop] for start, stop in pairwise([*starts, len(known)] if ended else starts)]
     return [
         _forward(index, found, config.layers)
         for index, found in enumerate(passes)
@@ -169,6 +175,12 @@ def _calls(
             wanted = "nothing more" if want is None else f"a launch of {_family(want[1])}"
             raise Refuted(ORDER, f"{place}: line {launch.line} launches {signature.starts}", wanted)
         _require_layout(f"{place}, line {launch.line}", signature, launch)
+        if launch.graph is not None:
+            raise Refuted(
+                ORDER, f"{place}: line {launch.line} launches it from graph {launch.graph}", "a single launch"
+            )
+        if launch.stream != found[0][1].stream:
+            raise Refuted(ORDER, f"{place}: line {launch.line} is on stream {launch.stream}", found[0][1].stream)
         assert launch.params is not None
         yield Call(launch, signature, signature.values(launch.params), part, index, tokens)
 
@@ -186,7 +198,10 @@ def require_backend(launches: Sequence[Launch]) -> None:
     symbols = {launch.symbol for launch in launches}
     lacking = [s.starts for s in SIGNATURES if not any(symbol.startswith(s.starts) for symbol in symbols)]
     if lacking:
-        evidence = f"the recording launches none of {', '.join(lacking)}, but {_others(launches)}"
+        others = _others(launches)
+        evidence = (
+            f"the recording launches none of {', '.join(lacking)}, {f'but {others}' if others else 'nor any other'}"
+        )
         raise Refuted(BACKEND, evidence, None)
 
 
@@ -195,4 +210,4 @@ def _others(launches: Sequence[Launch]) -> str:
     counts = Counter(launch.symbol for launch in launches if _signature(launch.symbol) is None)
     likely = sorted(counts, key=lambda symbol: (not _ATTENTION.search(symbol), -counts[symbol], symbol))[:_NAMED]
     named = [f"{symbol[:_SYMBOL]} ({counted(counts[symbol], 'time')})" for symbol in likely]
-    return ", ".join(named) or "nothing else either"
+    return ", ".join(named)

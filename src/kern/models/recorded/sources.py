@@ -16,6 +16,9 @@ from kern.models.recorded.forwards import Call, Forward
 Wires: TypeAlias = Mapping[str, tuple[str, int | str]]
 """Parameter → its type in short form, and the interface's parameter (a number) or the scratch (a name) given to it."""
 
+TOKEN_STRIDES: Final = frozenset({"input_stride_d3", "query_stride", "key_stride", "value_stride"})
+"""Strides from token to token that an engine may give any value where there is but one token."""
+
 _NORM: Final[Wires] = {
     "out": ("out:bf16", 0),
     "input": ("in:bf16", 1),
@@ -91,8 +94,10 @@ class Source:
         return [getattr(layer, part) for layer in forward.layers for part in self.parts]
 
     def literals(self, call: Call) -> list[str]:
-        """The scalars that are constants of the implementation."""
-        return [name for name, scalar in call.signature.params if scalar is not None and name not in self.wires]
+        """The scalars that are constants of the implementation, and that the call shows."""
+        masked = TOKEN_STRIDES if call.tokens == 1 else frozenset()
+        params = call.signature.params
+        return [name for name, scalar in params if scalar is not None and name not in self.wires and name not in masked]
 
 
 SOURCES: Final = (

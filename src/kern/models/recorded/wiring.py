@@ -38,7 +38,7 @@ def check_forward(forward: Forward, config: TransformerConfig) -> None:
 def queries_a_block(config: TransformerConfig) -> int:
     """Tokens whose queries a block of attention takes: 16 rows, shared by the query heads of a key head.
 
-    As `unified_attention` chooses it, where at most 16 query heads share one.
+    As `unified_attention` chooses it where at most 16 query heads share one: more, our own kernels do not take either.
     """
     return 16 // (config.heads // config.kv_heads)
 
