@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kern.manifest.types import Dim3
 from kern.mining import Launch
 from kern.models.config import TransformerConfig
-from kern.models.recorded.checks import same
+from kern.models.recorded.checks import distinct, same
 from kern.models.recorded.claims import (
     INSTANCE,
     INSTANCES,
@@ -101,12 +101,7 @@ def _instances(chunk: Forward, step: Forward) -> None:
 
 
 def _weights(passes: Sequence[Forward]) -> None:
-    owners: dict[int, str] = {}
-    for call in _normed(passes[0]):
-        address = int(call["weight"])
-        if address in owners:
-            raise Refuted(WEIGHTS, f"{call.where}: {call.shown('weight')}, as of {owners[address]}", "another address")
-        owners[address] = call.where
+    distinct(WEIGHTS, _normed(passes[0]), "weight")
     for each in passes:
         for call, first in zip(_normed(each), _normed(passes[0]), strict=True):
             same(WEIGHTS, call, "weight", first, "weight")
@@ -117,16 +112,7 @@ def _normed(each: Forward) -> Iterator[Call]:
 
 
 def _pool(passes: Sequence[Forward], config: TransformerConfig, block: BlockLayout) -> None:
-    owners: dict[int, str] = {}
-    for layer in passes[0].layers:
-        address = int(layer.cache["key_cache"])
-        if address in owners:
-            raise Refuted(
-                POOL,
-                f"{layer.cache.where}: {layer.cache.shown('key_cache')}, as of {owners[address]}",
-                "another address",
-            )
-        owners[address] = layer.cache.where
+    distinct(POOL, (layer.cache for layer in passes[0].layers), "key_cache")
     for each in passes:
         for layer, first in zip(each.layers, passes[0].layers, strict=True):
             same(POOL, layer.cache, "key_cache", first.cache, "key_cache")

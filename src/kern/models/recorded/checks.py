@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from kern.models.recorded.claims import Claim, Refuted
 from kern.models.recorded.forwards import Call
@@ -37,3 +38,12 @@ def differ(claim: Claim, call: Call, name: str, other: Call, other_name: str) ->
         raise Refuted(
             claim, f"{call.where}: {call.shown(name)}, as {other.where} has `{other_name}`", "another address"
         )
+
+
+def distinct(claim: Claim, calls: Iterable[Call], name: str) -> None:
+    """Raises Refuted where two of the launches have the same address."""
+    owners: dict[Value, str] = {}
+    for call in calls:
+        if call[name] in owners:
+            raise Refuted(claim, f"{call.where}: {call.shown(name)}, as of {owners[call[name]]}", "another address")
+        owners[call[name]] = call.where
