@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,27 @@ def test_kernels_alone_tell_passes_where_no_parameter_is_known(tmp_path: Path) -
     )
     simulate(tmp_path, blind, COUNTS, Behaviour(initialise=False))
     assert [each.tokens for each in mined(tmp_path).passes] == COUNTS
+
+
+@pytest.mark.parametrize("scratch", [(1, 2), (1, 2, 3, 4)])
+def test_memory_that_one_pass_alone_uses_over_and_over_ends_none(tmp_path: Path, scratch: tuple[int, ...]) -> None:
+    """Buffers that other passes use once, as they do their weights; in one, they come back in its later layers."""
+    recorder = Recorder(tmp_path)
+    module = recorder.module(b"image")
+    norm, move = (recorder.kernel(symbol, module, (8, 4)) for symbol in ("norm", "move"))
+    counts = [2048, 16, 1, 1, 34, 1, 1, 85, 1, 1, 175, 1, 1, 1, 5, 1, 1, 2, 1, 1, 1, 16]
+    for number, tokens in enumerate(counts):
+        for layer in range(12):
+            over = layer == 0 or (number == 11 and layer > 6)
+            places = [(norm, 100 + 8 * layer + weight) for weight in range(8)] + [(move, at) for at in scratch if over]
+            for kernel, place in places:
+                pointer = {"param": 0, "at": 0, "memory": "device", "range": [BASE, 2**20]}
+                params = [packed(BASE + 512 * place, 8), packed(tokens, 4)]
+                recorder.launch(kernel, params, [pointer], grid=[tokens, 1, 1])
+    recorder.end()
+    passes = mined(tmp_path).passes
+    assert [each.tokens for each in passes] == counts
+    assert {len(each.of("norm")) for each in passes} == {96}
 
 
 def test_variants_are_told_apart(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ Span: TypeAlias = tuple[int, int]
 
 _REACH: Final = 0.35
 """The power of the distance with which anchors are weighed: it was chosen on simulated programs."""
+_AHEAD: Final = 16
+"""How many anchors are looked at to see whether they start over; fewer where fewer were seen since the last cut."""
 _FAMILY: Final = 0.1
 """The least share of a pass's anchors in kernels that most passes launch: other sizes may have other kernels."""
 
@@ -146,25 +148,30 @@ def _beginning(sightings: Sequence[_Sighting]) -> int | None:
 
 
 def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[_Segment]:
-    """The sightings, cut at the `first` anchor and where anchors start over.
-
-    They start over where two launches in turn have anchors that were seen since the last cut; one alone may have come
-    late.
-    """
+    """The sightings, cut at the `first` anchor and where anchors start over."""
     segments: list[list[_Sighting]] = []
     seen: set[int] = set()
     single = len({identity for s in sightings for identity in s.identities}) == 1
-    again = [False] * len(sightings)
     for place, sighting in enumerate(sightings):
-        known = not seen.isdisjoint(sighting.identities)
-        after = sightings[place + 1].identities if place + 1 < len(sightings) else ()
-        again[place] = known and (single or not seen.isdisjoint(after))
-        if again[place] or first in sighting.identities or not segments:
+        reach = 1 if single or not segments else max(2, min(_AHEAD, len(segments[-1])))
+        ahead = sightings[place : place + reach]
+        soon = any(first in after.identities for after in ahead[1:])
+        again = len(ahead) >= min(reach, 2) and not soon and _start_over(ahead, seen)
+        if again or first in sighting.identities or not segments:
             segments.append([])
             seen = set()
         segments[-1].append(sighting)
         seen.update(sighting.identities)
     return [tuple(segment) for segment in segments]
+
+
+def _start_over(ahead: Sequence[_Sighting], seen: set[int]) -> bool:
+    """Whether anchors that were seen since the last cut are those of the first two of these, and of most.
+
+    One alone may have come late, and a few may be memory that this pass alone uses over and over.
+    """
+    known = [not seen.isdisjoint(sighting.identities) for sighting in ahead]
+    return all(known[:2]) and 2 * sum(known) > len(known)
 
 
 def _family(segments: Sequence[_Segment]) -> list[_Segment]:
