@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +233,69 @@ def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pid-1" / "recorder.log").write_text("no libcupti\n")
     with pytest.raises(RecordMissing, match="no libcupti"):
         mine(tmp_path)
+
+
+def put(path: Path, kind: str) -> None:
+    """Put something that is no regular file in a file's place."""
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+            made.bind(path.name)
+    else:
+        path.symlink_to({"dangling": path.parent / "gone", "loop": path, "zeros": Path("/dev/zero")}[kind])
+
+
+NO_FILES = ("fifo", "folder", "socket", "dangling", "loop", "zeros")
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+    folder = recorded(tmp_path)
+    recording = read_recording(folder)
+    (sha256,) = recording.modules
+    put(folder / "modules" / f"{sha256}.cubin", kind)
+    with pytest.raises(ModuleMissing, match=sha256):
+        recording.module(sha256)
+    put(folder / "launches.jsonl", kind)
+    with pytest.raises(RecordMissing, match=r"launches\.jsonl"):
+        mine(tmp_path)
+
+
+def test_a_log_that_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    folder = recorded(tmp_path)
+    (folder / "launches.jsonl").unlink()
+    put(folder / "recorder.log", "fifo")
+    with pytest.raises(RecordMissing, match=r"recorder\.log: it is not a regular file"):
+        mine(tmp_path)
+
+
+def test_a_linked_record_is_read(tmp_path: Path) -> None:
+    folder = recorded(tmp_path)
+    path = folder / "launches.jsonl"
+    path.symlink_to(path.rename(tmp_path / "elsewhere"))
+    assert len(read_recording(folder).launches) == 3
+
+
+def test_of_a_record_that_is_being_written_its_present_lines_are_read(tmp_path: Path) -> None:
+    """Another process adds lines for as long as it is read."""
+    path = recorded(tmp_path) / "launches.jsonl"
+    lines = path.read_text().splitlines()
+    lost = next(line for line in lines if '"lost"' in line)
+    code = f"import sys\nwhile True:\n    open(sys.argv[1], 'a').write({lost + chr(10)!r} * 999)"
+    path.write_text("\n".join(lines[:-1]) + "\n")
+    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as writer:
+        try:
+            while path.stat().st_size < 2**18:
+                assert writer.poll() is None
+            recording = read_recording(path.parent)
+        finally:
+            writer.kill()
+    assert len(recording.launches) == 3
+    assert 2**17 < len(recording.losses) * len(lost) < path.stat().st_size
 
 
 def test_processes_are_told_apart(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from kern.mining.errors import BadRecord, ModuleMissing, RecordMissing
 from kern.mining.launches import Event, Kernel, Launch
@@ -18,6 +20,8 @@ LAUNCHES: Final = "launches.jsonl"
 MODULES: Final = "modules"
 LOG: Final = "recorder.log"
 MAX_MODULE: Final = 2**30
+_SHOWN_LOG: Final = 500
+"""How much of a log is shown where recording could not start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Recording:
         """The bytes of a recorded module. Raises ModuleMissing if its file is absent or has another hash."""
         path = self.folder / MODULES / f"{sha256}.cubin"
         try:
-            with path.open("rb") as file:
+            with _open(path) as file:
                 image = file.read(MAX_MODULE + 1)
         except OSError as error:
             raise ModuleMissing(f"{path}: {error.strerror or error}", "record again") from None
@@ -61,15 +65,15 @@ def read_recording(folder: Path) -> Recording:
     """Read a process's folder.
 
     Raises RecordMissing where there is no readable file, and BadRecord, with file and line, for anything but the
-    recorder's format. A last line that was cut off is left out and said in `torn`.
+    recorder's format. A last line that was cut off is left out and said in `torn`. Of a file that grows meanwhile, what
+    it held when it was opened is read.
     """
     path = folder / LAUNCHES
     reader = Reader()
     number = 0
     try:
-        with path.open("rb") as file:
-            while line := file.readline(MAX_LINE):
-                number += 1
+        with _open(path) as file:
+            for number, line in enumerate(_lines(file), 1):
                 reader.read(number, line)
     except OSError as error:
         raise RecordMissing(f"{path}: {error.strerror or error}", "name a folder that `kern capture` wrote") from None
@@ -97,12 +101,9 @@ def read_recordings(dump: Path) -> tuple[tuple[Recording, ...], tuple[Path, ...]
     Raises RecordMissing where no process was recorded, and BadRecord.
     """
     folders = process_folders(dump)
-    recorded = [folder for folder in folders if (folder / LAUNCHES).exists()]
+    recorded = [folder for folder in folders if os.path.lexists(folder / LAUNCHES)]
     if not recorded:
-        why = (
-            (folders[0] / LOG).read_text(errors="replace").strip() if (folders[0] / LOG).is_file() else "no reason told"
-        )
-        raise RecordMissing(f"{dump}: recording could not start: {why[:500]}", "record again")
+        raise RecordMissing(f"{dump}: recording could not start: {_told(folders[0] / LOG)}", "record again")
     return tuple(map(read_recording, recorded)), tuple(folder for folder in folders if folder not in recorded)
 
 
@@ -122,3 +123,30 @@ def process_folders(dump: Path) -> tuple[Path, ...]:
     if not folders:
         raise RecordMissing(f"{dump}: no process was recorded in it", help)
     return folders
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file. Raises OSError, for anything else too: O_NONBLOCK lets a fifo be opened without a writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines that a file holds now, those longer than MAX_LINE in parts."""
+    left = os.fstat(file.fileno()).st_size
+    while line := file.readline(min(left, MAX_LINE)):
+        left -= len(line)
+        yield line
+
+
+def _told(log: Path) -> str:
+    """The beginning of a recorder's log."""
+    try:
+        with _open(log) as file:
+            text = file.read(_SHOWN_LOG).decode(errors="replace").strip()
+    except OSError as error:
+        return f"{log}: {error.strerror or error}"
+    return text or "no reason told"
