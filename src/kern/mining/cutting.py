@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final, TypeAlias
 
 from kern.mining.launches import Event, Launch
@@ -21,8 +21,11 @@ Span: TypeAlias = tuple[int, int]
 
 _REACH: Final = 0.35
 """The power of the distance with which anchors are weighed: it was chosen on simulated programs."""
-_AHEAD: Final = 16
-"""How many anchors are looked at to see whether they start over; fewer where fewer were seen since the last cut."""
+_AHEAD: Final = 64
+"""How many sightings are looked at to see whether anchors start over; fewer where there were fewer since the last cut.
+"""
+_AGAIN: Final = 1 / 3
+"""The share of the anchors in these that must have been seen: a pass may begin with what the one before did not use."""
 _FAMILY: Final = 0.1
 """The least share of a pass's anchors in kernels that most passes launch: other sizes may have other kernels."""
 
@@ -153,11 +156,10 @@ def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[_Segmen
     seen: set[int] = set()
     single = len({identity for s in sightings for identity in s.identities}) == 1
     for place, sighting in enumerate(sightings):
-        reach = 1 if single or not segments else max(2, min(_AHEAD, len(segments[-1])))
-        ahead = sightings[place : place + reach]
-        soon = any(first in after.identities for after in ahead[1:])
-        again = len(ahead) >= min(reach, 2) and not soon and _start_over(ahead, seen)
-        if again or first in sighting.identities or not segments:
+        cut = not segments or first in sighting.identities
+        if not cut and not seen.isdisjoint(sighting.identities):
+            cut = single or _start_over(sightings[place : place + max(2, min(_AHEAD, len(segments[-1])))], seen, first)
+        if cut:
             segments.append([])
             seen = set()
         segments[-1].append(sighting)
@@ -165,13 +167,17 @@ def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[_Segmen
     return [tuple(segment) for segment in segments]
 
 
-def _start_over(ahead: Sequence[_Sighting], seen: set[int]) -> bool:
-    """Whether anchors that were seen since the last cut are those of the first two of these, and of most.
+def _start_over(ahead: Sequence[_Sighting], seen: set[int], first: int | None) -> bool:
+    """Whether anchors that were seen since the last cut are those of two launches in turn, and more than a third of
+    those up to the next cut at `first`.
 
     One alone may have come late, and a few may be memory that this pass alone uses over and over.
     """
-    known = [not seen.isdisjoint(sighting.identities) for sighting in ahead]
-    return all(known[:2]) and 2 * sum(known) > len(known)
+    if len(ahead) < 2 or any(seen.isdisjoint(sighting.identities) for sighting in ahead[:2]):
+        return False
+    before = takewhile(lambda sighting: first not in sighting.identities, ahead)
+    coming = {identity for sighting in before for identity in sighting.identities}
+    return _AGAIN * len(coming) < len(coming & seen)
 
 
 def _family(segments: Sequence[_Segment]) -> list[_Segment]:
