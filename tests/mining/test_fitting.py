@@ -21,6 +21,7 @@ expressions: st.SearchStrategy[Expr] = st.one_of(
     st.builds(lambda divisor, factor: TOKENS.over(divisor) * factor, st.integers(2, 64), st.integers(2, 64)),
     st.builds(lambda factor, constant: TOKENS * factor + constant, st.integers(2, 2000), st.integers(1, 99)),
     st.builds(lambda factor, divisor: (TOKENS * factor).over(divisor), st.integers(2, 9), st.integers(2, 9)),
+    st.builds(lambda factor, times: (TOKENS * factor).over(16) * times, st.integers(3, 9), st.integers(2, 9)),
 )
 
 
@@ -56,6 +57,7 @@ def test_whatever_is_found_gives_what_was_seen(samples: list[tuple[int, int]]) -
         ([(1, 1), (16, 5), (34, 9)], "fit", "ceil((tokens + 1) / 4)", ""),
         ([(1, 1), (85, 3), (4096, 128)], "fit", "ceil(tokens / 32)", ""),
         ([(1, 1), (85, 22), (1023, 256)], "underdetermined", "ceil(tokens / 4)", "so does ceil((tokens + 1) / 4)"),
+        ([(1, 2), (16, 10), (34, 22), (85, 54), (4096, 2560)], "fit", "ceil(tokens * 5 / 16) * 2", ""),
         ([(1, 0), (16, 4), (34, 8), (4096, 1024)], "fit", "ceil((tokens + 1) / 4) - 1", ""),
         ([(1, 5)], "underdetermined", "5", "only seen at tokens = 1"),
         ([(1, 1), (16, 4)], "underdetermined", "ceil(tokens / 4)", "so does ceil(tokens / 5)"),

@@ -88,7 +88,16 @@ def _forms(samples: Sequence[Sample]) -> Iterator[_Form]:
     for form in (_constant, _tokens, _multiple, _shifted, _divided):
         if (found := form(samples)) is not None:
             yield found
-    for form in (_shifted_divided, _ratio, _multiple_of_divided, _divided_shifted, _line, _floor, _scaled_shifted):
+    for form in (
+        _shifted_divided,
+        _ratio,
+        _multiple_of_divided,
+        _divided_shifted,
+        _line,
+        _floor,
+        _scaled_shifted,
+        _scaled_ratio,
+    ):
         if (found := form(samples)) is not None:
             yield found
 
@@ -229,6 +238,13 @@ def _ratio(samples: Sequence[Sample]) -> _Form | None:
     if ratio.denominator**2 * (high - low) > _CHANCE or ratio.numerator < 2 or ratio.denominator < 2:
         return None
     return _Form((TOKENS * ratio.numerator).over(ratio.denominator), 2)
+
+
+def _scaled_ratio(samples: Sequence[Sample]) -> _Form | None:
+    """ceil(tokens * a / d) * factor, for the largest factor that all values have."""
+    factor = reduce(gcd, (value for _, value in samples))
+    form = _ratio([(tokens, value // factor) for tokens, value in samples]) if factor > 1 else None
+    return form and _Form(Mul(mul=(form.expression, factor)), form.unknowns + 1)
 
 
 def _simplest(low: Fraction, high: Fraction) -> Fraction:
