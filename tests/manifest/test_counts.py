@@ -15,6 +15,8 @@ from kern.manifest.counts import counted
         (1388, "token", "1,388 tokens"),
         (1, "dispatch", "1 dispatch"),
         (2, "dispatch", "2 dispatches"),
+        (1, "copy", "1 copy"),
+        (388, "copy", "388 copies"),
         (2**200, "byte", "about 2^201 bytes"),
     ],
 )

@@ -35,7 +35,7 @@ def head(recording: Recording) -> Iterator[str]:
     yield f"[bold]{safe(str(recording.folder))}[/]  {safe(' '.join(recording.process.command))}"
     yield (
         f"{counted(len(launches), 'launch')} of {counted(kernels, 'kernel')} ({share}), "
-        f"{counted(len(recording.modules), 'module')}, {counted(copies, 'copy').replace('copys', 'copies')}, "
+        f"{counted(len(recording.modules), 'module')}, {counted(copies, 'copy')}, "
         f"{counted(fills, 'fill')}"
     )
     if recording.graph_launches or recording.captured:

@@ -9,6 +9,9 @@ def number(value: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`count` and the noun, which takes an s, or es after a hiss, unless there is one."""
-    ending = "" if count == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
-    return f"{number(count)} {noun}{ending}"
+    """`count` and the noun, which takes an s, or es after a hiss, and ies for y, unless there is one."""
+    if count == 1:
+        return f"{number(count)} {noun}"
+    if noun.endswith("y"):
+        return f"{number(count)} {noun[:-1]}ies"
+    return f"{number(count)} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
