@@ -12,6 +12,7 @@ from support.recordings_program import Arg, Behaviour, Op, Program, simulate
 from support.recordings_programs import NORM, TOKENS
 
 COUNTS = [2048, 1, 1, 16, 1, 34, 1, 85, 1]
+GRAPHS = Behaviour(graph=True, noise=False)
 
 
 @pytest.fixture
@@ -34,7 +35,38 @@ def test_the_report_says_what_was_found(dump: Path, kern: Kern) -> None:
     assert "token count: grid.x of norm, launch 0" in done.out
     for row in ("tokens", "mix<half, 8>", "ceil((tokens + 1) / 4) × 8", "fixed, each its own: 5 addresses in 1 range"):
         assert row in done.out
-    assert "param 1 (i32), 2 sites: varies between passes of equal token count" in done.out
+    assert "param 1 (i32)  2 sites: varies between passes of equal token count" in done.out
+    assert "in graphs" not in done.out
+
+
+def test_the_report_tells_graphs_and_passes_that_repeat_nothing(tmp_path: Path, kern: Kern) -> None:
+    """A pass of one token is a graph's launch; none repeats a part, so all kernels are shown instead."""
+    simulate(tmp_path, Program((), (NORM,), 1, (Op("best", (Arg("read"), Arg("i32", TOKENS))),)), COUNTS, GRAPHS)
+    done = kern("mine", tmp_path)
+    lines = done.out.splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith("passes"))
+    assert "in graphs" in lines[start]
+    many, one = lines[start + 1].split(), lines[start + 2].split()
+    assert (many[:4], one[:2], one[4:6]) == (["0", "2,048", "2", "0"], ["1", "…"], ["2", "2"])
+    assert all("no part repeats" in line for line in lines[start + 1 : start + 3])
+    assert "parameters of the kernels in passes" in done.out
+    assert any(line.startswith("norm ") and line.endswith("1 call site") for line in lines)
+
+
+def test_of_many_reasons_the_report_gives_some(tmp_path: Path, kern: Kern) -> None:
+    """Call sites that are each given another number of no meaning."""
+    recorder = Recorder(tmp_path)
+    kernel = recorder.kernel("odd", recorder.module(b"image"), (8, 4))
+    for tokens in COUNTS * 2:
+        for place in range(5):
+            recorder.time += 1
+            pointer = {"param": 0, "at": 0, "memory": "device", "range": [2**40, 2**20]}
+            params = [packed(2**40 + 512 * place, 8), packed(recorder.time * (place + 1) % 9973, 4)]
+            recorder.launch(kernel, params, [pointer], grid=[tokens, 1, 1])
+    recorder.end()
+    lines = [line.rstrip() for line in kern("mine", tmp_path).out.splitlines()]
+    assert sum("param 1 (i32)  1 site: varies" in line for line in lines) == 2
+    assert any(line.endswith("and 3 sites with other values") for line in lines)
 
 
 def test_the_json_has_every_number(dump: Path, kern: Kern) -> None:

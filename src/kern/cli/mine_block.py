@@ -15,12 +15,17 @@ from kern.mining.sites import WORD
 
 
 def shown_blocks(passes: Sequence[Pass]) -> tuple[tuple[Pass, Block], ...]:
-    """The blocks to show: that of the commonest variant, and that of the pass with the most tokens if it differs."""
-    commonest = Counter(each.variant for each in passes).most_common(1)[0][0]
-    first = next(each for each in passes if each.variant == commonest)
-    largest = max(passes, key=lambda each: (each.tokens or 0, len(each.launches)))
-    chosen = [first] if largest.variant == commonest else [first, largest]
-    return tuple((each, each.block) for each in chosen if each.block is not None)
+    """The blocks to show: that of the commonest variant, and that of the pass with the most tokens if it differs.
+
+    Of passes that repeat nothing none is shown.
+    """
+    repeating = [(each, each.block) for each in passes if each.block is not None]
+    if not repeating:
+        return ()
+    commonest = Counter(each.variant for each, _ in repeating).most_common(1)[0][0]
+    first = next(shown for shown in repeating if shown[0].variant == commonest)
+    largest = max(repeating, key=lambda shown: (shown[0].tokens or 0, len(shown[0].launches)))
+    return (first,) if largest[0].variant == commonest else (first, largest)
 
 
 def block_lines(each: Pass, block: Block) -> Any:

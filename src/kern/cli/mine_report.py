@@ -45,12 +45,13 @@ def show(process: MinedProcess) -> None:
     for line in _reference_lines(process):
         print(line)
     print(_passes_table(process.passes))
-    for each, block in shown_blocks(process.passes):
+    blocks = shown_blocks(process.passes)
+    for each, block in blocks:
         print(f"\n[bold]one of {block.count} blocks[/] of pass {each.index}, {_tokens(each.tokens)}")
         print(block_lines(each, block))
     print("\n[bold]kernels in passes[/]")
     print(_kernels_table(process))
-    print("\n[bold]parameters of the kernels in these blocks[/]")
+    print(f"\n[bold]parameters of the kernels in {'these blocks' if blocks else 'passes'}[/]")
     for line in _parameters(process):
         print(line)
     print("\n[bold]numbers that follow no expression[/]")
@@ -90,21 +91,31 @@ def _some(counts: Iterable[int]) -> str:
 
 
 def _passes_table(passes: Sequence[Pass]) -> Any:
-    """Passes in a row of equal tokens, launches and variant share a line."""
-    rows = table("passes", " tokens", " launches", " variant", "blocks", " ms to launch")
-    for _, run in groupby(passes, key=lambda each: (each.tokens, each.variant, len(each.launches))):
+    """Passes in a row of equal tokens, launches and variant share a line; where there are graphs, they are told."""
+    graphs = any(map(_in_graphs, passes))
+    told = [" in graphs"] if graphs else []
+    rows = table("passes", " tokens", " launches", *told, " variant", "blocks", " ms to launch")
+    for (_, _, launches, replayed), run in groupby(
+        passes, key=lambda each: (each.tokens, each.variant, len(each.launches), _in_graphs(each))
+    ):
         same = list(run)
         first, last = same[0], same[-1]
         block = first.block
         rows.add_row(
             str(first.index) if first is last else f"{first.index} … {last.index}",
             "?" if first.tokens is None else number(first.tokens),
-            number(len(first.launches)),
+            number(launches),
+            *([number(replayed)] if graphs else []),
             str(first.variant),
-            "" if block is None else f"{block.count} × {counted(block.period, 'launch')}",
-            f"{sum(each.duration for each in same) / len(same) / 1e6:.1f}",
+            "no part repeats" if block is None else f"{block.count} × {counted(block.period, 'launch')}",
+            f"{sum(each.duration for each in same) / len(same) / 1e6:,.1f}",
         )
     return rows
+
+
+def _in_graphs(each: Pass) -> int:
+    """How many of a pass's launches are nodes of graphs."""
+    return sum(launch.graph is not None for launch in each.launches)
 
 
 def _by_kernel(sites: Sequence[CallSite]) -> dict[tuple[str, str], list[CallSite]]:
@@ -115,20 +126,18 @@ def _by_kernel(sites: Sequence[CallSite]) -> dict[tuple[str, str], list[CallSite
 
 
 def _kernels_table(process: MinedProcess) -> Any:
-    """The kernels that passes launch more than twice."""
+    """The kernels that passes launch more than twice; all kernels where none is."""
     rows = table("kernel", "module", " sites", "grid", "numbers")
-    rare = 0
-    for sites in _by_kernel(process.sites).values():
-        if max(site.site.count for site in sites) <= RARE:
-            rare += 1
-            continue
+    found = list(_by_kernel(process.sites).values())
+    often = [sites for sites in found if max(site.site.count for site in sites) > RARE] or found
+    for sites in often:
         kernel = sites[0].kernel
         states: Counter[str] = Counter(each.fit.status for site in sites for each in site.numbers)
         numbers = ", ".join(f"{number(states[status])} {word}" for status, word in STATUS.items() if states[status])
         module = (kernel.module or "?")[:8]
         rows.add_row(safe(short(kernel.symbol)), module, number(len(sites)), safe(_grid(sites)), numbers)
-    if rare:
-        rows.add_row(f"and {counted(rare, 'kernel')} launched once or twice in a pass")
+    if len(often) < len(found):
+        rows.add_row(f"and {counted(len(found) - len(often), 'kernel')} launched once or twice in a pass")
     return rows
 
 
@@ -155,23 +164,40 @@ def _outcome(each: FittedNumber) -> str:
     return expressions.show(each.fit.expression)
 
 
-def _parameters(process: MinedProcess) -> Iterator[str]:
-    """The parameters of kernels that stand in the shown blocks and take each of theirs apart."""
+def _parameters(process: MinedProcess) -> Iterator[Any]:
+    """The parameters of kernels that stand in the shown blocks, or of all where there is no block."""
     wanted: dict[tuple[str, str], None] = {}
     for each, block in shown_blocks(process.passes):
         for launch in each.launches[block.first : block.first + block.period]:
             wanted[launch.kernel.key] = None
     by_kernel = _by_kernel(process.sites)
-    for key in wanted:
+    for key in wanted or by_kernel:
         if sites := by_kernel.get(key):
-            yield from _kernel_parameters(sites)
+            yield _named_kernel(sites[0].kernel) + f"  {counted(len(sites), 'call site')}"
+            yield _indented(_kernel_parameters(sites))
 
 
-def _kernel_parameters(sites: Sequence[CallSite]) -> Iterator[str]:
+def _named_kernel(kernel: Kernel) -> str:
+    return f"{safe(readable(kernel.symbol))}  {(kernel.module or '?')[:8]}"
+
+
+def _indented(pairs: Iterable[tuple[str, str]]) -> Any:
+    """Lines below a kernel's name: what each is about, and what is to be said; long ones go on below themselves."""
+    from rich.table import Table
+
+    rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=True)
+    rows.add_column(justify="right", min_width=9, no_wrap=True)
+    rows.add_column(overflow="fold")
+    for about, told in pairs:
+        rows.add_row(safe(about), safe(told))
+    return rows
+
+
+def _kernel_parameters(sites: Sequence[CallSite]) -> Iterator[tuple[str, str]]:
+    """Each parameter's number, or those of several that are alike, and what it is."""
     kernel = sites[0].kernel
-    yield f"{safe(readable(kernel.symbol))}  {(kernel.module or '?')[:8]}  {counted(len(sites), 'call site')}"
     if kernel.layout is None:
-        yield "    parameters unknown"
+        yield "", "parameters unknown"
         return
     numbers: defaultdict[str, list[FittedNumber]] = defaultdict(list)
     pointers: defaultdict[int, list[PointerUse]] = defaultdict(list)
@@ -191,8 +217,7 @@ def _kernel_parameters(sites: Sequence[CallSite]) -> Iterator[str]:
             texts.append(_number_text(numbers[f"param {param}"]))
     for told, group in groupby(enumerate(texts), key=lambda entry: entry[1]):
         params = [param for param, _ in group]
-        which = str(params[0]) if len(params) == 1 else f"{params[0]} … {params[-1]}"
-        yield f"  {which:>7}  {safe(told)}"
+        yield str(params[0]) if len(params) == 1 else f"{params[0]} … {params[-1]}", told
 
 
 def _pointer_text(uses: Sequence[PointerUse]) -> str:
@@ -227,17 +252,18 @@ def _number_text(found: Sequence[FittedNumber]) -> str:
     return f"{types:<7}  {'; '.join(parts)}{more}"
 
 
-def _unfit(process: MinedProcess) -> Iterator[str]:
-    """The numbers that did not fit, those of one kernel with one reason together."""
-    found: Counter[tuple[Kernel, str, str]] = Counter()
+def _unfit(process: MinedProcess) -> Iterator[Any]:
+    """The numbers that did not fit, by kernel; of one number's reasons the commonest."""
+    found: defaultdict[tuple[str, str], defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    kernels: dict[tuple[str, str], Kernel] = {}
     for site in process.sites:
         for each in site.numbers:
             if each.fit.status == "unfit":
-                found[site.kernel, f"{each.name} ({each.number.type})", each.fit.why] += 1
-    for kernel, of_kernel in groupby(sorted(found.items(), key=lambda entry: entry[0][0].key), key=lambda e: e[0][0]):
-        yield safe(f"{readable(kernel.symbol)}  {(kernel.module or '?')[:8]}")
-        for (_, name, why), count in of_kernel:
-            yield safe(f"    {name}, {counted(count, 'site')}: {why}")
+                kernels[site.kernel.key] = site.kernel
+                found[site.kernel.key][f"{each.name} ({each.number.type})"][each.fit.why] += 1
+    for key, numbers in sorted(found.items()):
+        yield _named_kernel(kernels[key])
+        yield _indented(line for name, reasons in numbers.items() for line in _reasons(name, reasons))
     if not found:
         yield "none"
     for left in process.unaligned[:UNALIGNED]:
@@ -245,3 +271,12 @@ def _unfit(process: MinedProcess) -> Iterator[str]:
         yield safe(f"not compared: {short(left.kernel.symbol)}, {times}")
     if (more := len(process.unaligned) - UNALIGNED) > 0:
         yield f"and {counted(more, 'kernel')} more that a pass launches another number of times than the others"
+
+
+def _reasons(name: str, reasons: Counter[str]) -> Iterator[tuple[str, str]]:
+    """Why a number of a kernel's sites follows no expression: the commonest reasons, and how many sites have others."""
+    shown = reasons.most_common(OUTCOMES)
+    for why, count in shown:
+        yield f"  {name}", f"{counted(count, 'site')}: {why}"
+    if rest := reasons.total() - sum(count for _, count in shown):
+        yield "", f"and {counted(rest, 'site')} with other values"
