@@ -16,6 +16,7 @@ from kern.manifest.counts import counted
         (1, "dispatch", "1 dispatch"),
         (2, "dispatch", "2 dispatches"),
         (1, "copy", "1 copy"),
+        (2, "key", "2 keys"),
         (388, "copy", "388 copies"),
         (2**200, "byte", "about 2^201 bytes"),
     ],

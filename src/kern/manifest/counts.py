@@ -9,9 +9,9 @@ def number(value: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`count` and the noun, which takes an s, or es after a hiss, and ies for y, unless there is one."""
+    """`count` and the noun, in the plural unless there is one: an s, es after a hiss, ies for a consonant's y."""
     if count == 1:
         return f"{number(count)} {noun}"
-    if noun.endswith("y"):
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{number(count)} {noun[:-1]}ies"
     return f"{number(count)} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
