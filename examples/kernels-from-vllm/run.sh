@@ -6,7 +6,8 @@
 # MODEL_DIR is a Hugging Face folder of Qwen3-4B; with a config.json and no weights, random ones are taken. OUT must not
 # exist. Needs a CUDA GPU, vllm 0.24, transformers, and kern with its extras `capture` and `cuda`.
 set -euo pipefail
-model=$1 out=$2 here=$(dirname "$0")
+usage="usage: bash run.sh MODEL_DIR OUT"
+model=${1:?$usage} out=${2:?$usage} here=$(dirname "$0")
 mkdir "$out"
 if compgen -G "$model/*.safetensors" > /dev/null; then
     weights=(--checkpoint "$model")

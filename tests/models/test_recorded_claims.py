@@ -101,7 +101,7 @@ DOCTORED: list[tuple[Claim, Doctor, str]] = [
     (
         claims.SIZES,
         changed(lambda each: each.part == "input_norm", hidden_size=256),
-        "norms take rows of 64, 256 elements, none; expected: 128",
+        "norms take rows of 64, 256 elements; expected: 128",
     ),
     (claims.SIZES, changed(at("activation", **LAST), d=255), "`d` = 255; expected: 256"),
     (claims.SIZES, changed(at("cache", **LAST), value_stride=128), "`value_stride` = 128; expected: 512"),

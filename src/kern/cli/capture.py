@@ -13,6 +13,7 @@ from kern.models.kernels.compile_host import compiler_command
 
 _SHOWN_LOG_LINES = 5
 _SHOWN_COMMAND = 160
+_IS_THERE_A_GPU = "record a program that uses CUDA; `kern doctor` says whether there is a driver and a device"
 
 
 def capture(command: list[str], dump: Path) -> int:
@@ -60,7 +61,7 @@ def _shortened(command: str) -> str:
 def _why_nothing(processes: tuple[ProcessSummary, ...], dump: Path) -> tuple[str, str]:
     nothing = f"nothing was recorded in {dump}"
     if not processes:
-        return f"{nothing}: no process of the command initialised CUDA with the recorder in it", ""
+        return f"{nothing}: no process of the command initialised CUDA with the recorder in it", _IS_THERE_A_GPU
     if any(process.log for process in processes):
         return f"{nothing}: the recorder could not start, or not go on", "its log above says why"
     return f"{nothing}: CUDA was initialised, and nothing was launched", ""

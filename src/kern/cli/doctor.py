@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import shutil
 import subprocess
+import textwrap
 from dataclasses import asdict, dataclass
 
 from kern.capture import find_toolkit
@@ -118,4 +120,13 @@ def doctor(as_json: bool) -> None:
         if finding.found is not None:
             print(f"  {finding.name:<{width}}  {finding.found}")
         else:
-            print(f"- {finding.name:<{width}}  missing, needed for {finding.needed_for}: {finding.help}")
+            print(f"- {finding.name:<{width}}  missing, needed for {finding.needed_for}")
+            print(_beneath(finding.help, " " * (width + 4)))
+
+
+def _beneath(text: str, indent: str) -> str:
+    """What to do, below what is missing, as wide as the terminal; no word is cut."""
+    columns = max(shutil.get_terminal_size((100, 24)).columns, 60)
+    return textwrap.fill(
+        text, columns, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

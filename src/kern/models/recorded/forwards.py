@@ -119,7 +119,7 @@ def forwards(launches: Sequence[Launch], config: TransformerConfig, *, ended: bo
     starts = [at for at, each in enumerate(known) if each[0].role == "norm" and _rows(*each)[1] == config.hidden]
     if not starts:
         widths = sorted({_rows(*each)[1] for each in known if each[0].role == "norm"})
-        raise Refuted(SIZES, f"norms take rows of {', '.join(map(str, widths))} elements, none", config.hidden)
+        raise Refuted(SIZES, f"norms take rows of {', '.join(map(str, widths))} elements", config.hidden)
     passes = [known[start:stop] for start, stop in pairwise([*starts, len(known)] if ended else starts)]
     return [
         _forward(index, found, config.layers)
