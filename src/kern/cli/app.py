@@ -271,7 +271,7 @@ def bench(
 @app.command(context_settings={"allow_interspersed_args": False})
 def capture(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="The command to record, after `--`.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DUMP", help="The folder to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DUMP", help="The folder to write, new or empty.")],
 ) -> None:
     """Run a command, and record every kernel that it launches on a GPU.
 
