@@ -102,13 +102,23 @@ def test_a_module_tells_the_layout_that_the_driver_does_not(tmp_path: Path) -> N
     other = recorder.kernel("other", recorder.module(b"no image"), None)
     for number in (kernel, other):
         recorder.launch(number, None, [{"at": 8, **DEVICE}], via="extra", bytes=whole.hex())
+    node = {"kernel": kernel, "via": "extra", "bytes": whole.hex(), "pointers": [{"at": 8, **DEVICE}]}
+    recorder.write("graph", graph=1, nodes=[node])
+    recorder.write("graph_launch", stream=7, graph=1)
     recorder.end()
-    first, second = mine(tmp_path).main.recording.launches
+    first, second, replayed = mine(tmp_path).main.recording.launches
+    assert (replayed.params, replayed.pointers, replayed.via) == (first.params, first.pointers, "extra")
     assert first.kernel.layout == Layout((0, 8), (4, 8))
     assert first.kernel.attributes.registers is not None
     assert (first.integer(0), first.address(1)) == (7, 0x7F0000000100)
     assert first.pointer(1) is not None
     assert (second.params, second.kernel.layout, second.whole) == (None, None, whole)
+
+
+def test_a_graph_of_which_nodes_are_missing_is_a_loss(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.write("graph", graph=1, nodes=[], truncated=True)
+    assert [loss.what for loss in read_recording(recorder.end()).losses] == ["nodes of a graph"]
 
 
 def test_a_command_that_is_no_utf_8_is_read(tmp_path: Path) -> None:

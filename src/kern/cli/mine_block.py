@@ -11,7 +11,7 @@ from kern.cli.symbols import short
 from kern.cli.tables import safe, table
 from kern.mining import Launch, Pass
 from kern.mining.blocks import Block
-from kern.mining.sites import WORD
+from kern.mining.launches import WORD
 
 
 def shown_blocks(passes: Sequence[Pass]) -> tuple[tuple[Pass, Block], ...]:

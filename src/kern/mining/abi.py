@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kern.manifest.params import SCALAR_BYTES, Layout
-from kern.mining.launches import Kernel, Launch, Pointer
-from kern.mining.sites import WORD
+from kern.mining.launches import WORD, Kernel, Launch, Pointer
 
 Trait = Literal["flat", "packed struct", "tensor map", "packed extra", "host pointer", "unknown layout"]
 TRAITS: Final[tuple[Trait, ...]] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kern.mining.fitting import Fit
 from kern.mining.launches import Kernel, Launch
@@ -13,7 +14,8 @@ from kern.mining.pointers import PointerUse, classify
 from kern.mining.reference import fit_number
 from kern.mining.sites import Number, Site
 
-_FORMS = {"f32": "<If", "f64": "<Qd"}
+_FLOATS: Final = {"f32": ("<I", "<f"), "f64": ("<Q", "<d")}
+"""How a float's bits and its value are packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,10 @@ class FittedNumber:
     @property
     def value(self) -> float | None:
         """The one value of a float, None for other numbers, and for a float with several."""
-        if self.number.type not in _FORMS or len(set(self.number.values)) > 1:
+        if self.number.type not in _FLOATS or len(set(self.number.values)) > 1:
             return None
-        integer, real = _FORMS[self.number.type][1], _FORMS[self.number.type][2]
-        value: float = struct.unpack(f"<{real}", struct.pack(f"<{integer}", self.number.values[0]))[0]
+        bits, real = _FLOATS[self.number.type]
+        value: float = struct.unpack(real, struct.pack(bits, self.number.values[0]))[0]
         return value
 
 

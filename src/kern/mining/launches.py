@@ -5,10 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from kern.manifest.params import Layout
 from kern.mining.records import KernelAttributes, Memory, Three
+
+WORD: Final = 8
+"""Bytes of an address."""
 
 
 @dataclass(frozen=True, slots=True)

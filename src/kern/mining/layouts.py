@@ -12,7 +12,7 @@ from kern.artifact.errors import BadModule
 from kern.artifact.types import KernelInfo
 from kern.manifest.params import Layout
 from kern.mining.errors import ModuleMissing
-from kern.mining.launches import Event, Kernel, Launch, Pointer
+from kern.mining.launches import WORD, Event, Kernel, Launch, Pointer
 from kern.mining.recording import Recording
 
 
@@ -67,6 +67,6 @@ def _cut(event: Event, better: Mapping[Kernel, Kernel]) -> Event:
 def _placed(pointer: Pointer, layout: Layout) -> Pointer | None:
     """A pointer of the whole buffer in its parameter, None where it lies between two."""
     for param, (at, size) in enumerate(zip(layout.offsets, layout.sizes, strict=True)):
-        if at <= pointer.at and pointer.at + 8 <= at + size:
+        if at <= pointer.at and pointer.at + WORD <= at + size:
             return replace(pointer, param=param, at=pointer.at - at)
     return None

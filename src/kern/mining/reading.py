@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kern.manifest.counts import counted
 from kern.manifest.params import Layout
-from kern.mining.launches import Copy, Event, Fill, Kernel, Launch, Pointer
+from kern.mining.launches import WORD, Copy, Event, Fill, Kernel, Launch, Pointer
 from kern.mining.records import (
     FORMAT,
     LINE,
@@ -33,7 +33,6 @@ from kern.mining.records import (
 MAX_LINE: Final = 2**26
 MAX_EVENTS: Final = 2**23
 """Bound on launches, copies and fills of one process, a graph's nodes counted at each of its launches."""
-_WORD: Final = 8
 _SURROGATE: Final = re.compile(rb"\\ud[89a-f][0-9a-f]{2}")
 """Half a character, as a command's bytes that are no UTF-8 are written."""
 
@@ -143,6 +142,18 @@ class Reader:
         if record.capturing:
             self.captured += 1
             return
+        self._ran(number, record, kernel, record, pointers)
+
+    def _ran(
+        self,
+        number: int,
+        record: LaunchRecord | GraphLaunchRecord,
+        kernel: Kernel,
+        launch: LaunchRecord | NodeRecord,
+        pointers: tuple[Pointer, ...],
+        graph: int | None = None,
+    ) -> None:
+        """Line `number` launched a kernel: by itself, or as a node of a graph."""
         self.events.append(
             Launch(
                 len(self.events),
@@ -151,14 +162,15 @@ class Reader:
                 record.thread,
                 record.stream,
                 kernel,
-                record.grid,
-                record.block,
-                record.shared,
-                record.attributes,
-                record.params,
+                launch.grid,
+                launch.block,
+                launch.shared,
+                launch.attributes,
+                launch.params,
                 pointers,
-                record.via,
-                record.whole,
+                launch.via,
+                launch.whole,
+                graph,
             )
         )
 
@@ -179,29 +191,15 @@ class Reader:
                 kernel = self._find(node.kernel)
                 nodes.append((kernel, node, _pointers(kernel, node)))
         self.graphs[record.graph] = tuple(nodes)
+        if record.truncated:
+            self.losses.append(LostRecord("lost", record.t, "nodes of a graph", "the driver did not list all of them"))
 
     def _graph_launch(self, number: int, record: GraphLaunchRecord) -> None:
         if record.graph not in self.graphs:
             raise Fault(f"graph {record.graph} was not told before")
         self.graph_launches += 1
         for kernel, node, pointers in self.graphs[record.graph]:
-            self.events.append(
-                Launch(
-                    len(self.events),
-                    number,
-                    record.t,
-                    record.thread,
-                    record.stream,
-                    kernel,
-                    node.grid,
-                    node.block,
-                    node.shared,
-                    node.attributes,
-                    node.params,
-                    pointers,
-                    graph=record.graph,
-                )
-            )
+            self._ran(number, record, kernel, node, pointers, record.graph)
 
 
 def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointer, ...]:
@@ -220,7 +218,7 @@ def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointe
 
 
 def _pointer(kernel: Kernel, data: bytes, record: PointerRecord) -> Pointer:
-    if record.at + _WORD > len(data):
+    if record.at + WORD > len(data):
         raise Fault(f"{kernel.symbol}: a pointer lies outside its parameter")
-    address = int.from_bytes(data[record.at : record.at + _WORD], "little")
+    address = int.from_bytes(data[record.at : record.at + WORD], "little")
     return Pointer(record.param or 0, record.at, address, record.memory, record.range, record.data)

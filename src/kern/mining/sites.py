@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kern.mining.launches import Kernel, Launch
+from kern.mining.launches import WORD, Kernel, Launch
 
 NumberType = Literal["geometry", "u8", "i16", "i32", "f32", "i64", "f64"]
-WORD: Final = 8
-"""Bytes of an address."""
 _AXES: Final = "xyz"
 _INTEGERS: Final[dict[int, NumberType]] = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS: Final[dict[int, NumberType]] = {4: "f32", 8: "f64"}
