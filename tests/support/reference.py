@@ -47,12 +47,18 @@ class Reference:
 
     def logits(self, ids: Sequence[int]) -> F32:
         """f32 [tokens, vocabulary]: what follows each of `ids`."""
-        x = self._weight("model.embed_tokens")[np.asarray(ids)]
+        x = self.outputs(ids)[-1]
+        head = "model.embed_tokens" if self.config.tied_embeddings else "lm_head"
+        return self._norm(x, "model.norm") @ self._weight(head).T
+
+    def outputs(self, ids: Sequence[int]) -> list[F32]:
+        """f32 [tokens, hidden], the residual stream behind each layer."""
+        x, outputs = self._weight("model.embed_tokens")[np.asarray(ids, int)], []
         for layer in range(self.config.layers):
             x = x + self._attention(x, f"model.layers.{layer}.")
             x = x + self._mlp(x, f"model.layers.{layer}.")
-        head = "model.embed_tokens" if self.config.tied_embeddings else "lm_head"
-        return self._norm(x, "model.norm") @ self._weight(head).T
+            outputs.append(x)
+        return outputs
 
     def nll(self, ids: Sequence[int]) -> float:
         """Mean negative log-likelihood of all but the first token, in nats."""

@@ -26,7 +26,7 @@ from kern.models.recorded.signatures import SIGNATURES
 from kern.models.recorded.sources import SOURCES
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import write_weights
+from kern.models.weights import part_of, write_weights
 from support.host_modules import shared_object
 from support.vllm_recording import ADD_NORM, HEAD_NORM, HIDDEN_NORM, PARTS, ROTARY, SILU
 
@@ -102,6 +102,6 @@ def build_for_host(dump: Path, folder: Path, config: TransformerConfig, seed: in
     steps = (step for kernel in manifest.kernels.values() for step in kernel.impl.steps)
     for name in {step.cubin for step in steps if step.cubin is not None}:
         (folder / KERNELS / name).write_bytes(modules[name])
-    write_weights(folder / WEIGHTS, checkpoint, lambda done, total: None, RECORDED)
+    write_weights(folder / WEIGHTS, [part_of(checkpoint, RECORDED)], lambda done, total: None)
     write_text_files(folder, text_settings(config, checkpoint.text, RECORDED), None)
     return folder

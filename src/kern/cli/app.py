@@ -141,6 +141,13 @@ def build(
         Path | None,
         typer.Option(metavar="DUMP", help="Run on vLLM's kernels, recorded by `kern capture` from the same model."),
     ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="A DSpark draft for speculation: its folder, or `random` for one to measure."),
+    ] = None,
+    taps_before: Annotated[
+        bool, typer.Option("--taps-before", help="Give the draft each layer's input, in place of its output.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:
     """Run a provider's generator: write manifest, kernels, weights and tokenizer as an artifact folder.
@@ -160,6 +167,8 @@ def build(
         force=force,
         weights=weights,
         capture=capture,
+        draft=draft,
+        taps_before=taps_before,
     )
 
 

@@ -42,6 +42,8 @@ def build_folder(
     force: bool,
     weights: bool,
     capture: Path | None,
+    draft: str | None,
+    taps_before: bool,
 ) -> None:
     """Build, and say in a line what was written."""
     start = time.perf_counter()
@@ -57,6 +59,8 @@ def build_folder(
             force=force,
             weights=weights,
             capture=capture,
+            draft=draft,
+            taps_before=taps_before,
             progress=_Stages(resources),
         )
     programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kern.manifest.builder import ManifestBuilder
-from kern.manifest.expressions import Add
+from kern.manifest.expressions import Add, Sym
 from kern.manifest.types import BufferArg, StateArg
 from kern.models.config import TransformerConfig
 from kern.models.precision import Precision
@@ -29,15 +30,77 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the rows of a program are: where their ids, positions, slots and sequence lengths stand."""
+    """What the rows of a program are: where their ids, positions, slots and sequence lengths stand.
+
+    `starts` is where the rows of each sequence begin; there is none where each has one row.
+    """
 
     ids: BufferArg
     positions: BufferArg
     slots: BufferArg
     lengths: BufferArg
+    starts: tuple[BufferArg, ...] = ()
 
 
-class Buffers:
+def cache_of(builder: ManifestBuilder, name: str, config: TransformerConfig) -> tuple[StateArg, int]:
+    """The state of a model's keys and values, and the elements of a page.
+
+    A page holds all layers: [layer][keys or values][kv_heads][PAGE][head_dim].
+    """
+    elements = config.layers * 2 * config.kv_size
+    return builder.state(name, bytes_per_token=elements * BF16_BYTES, granule=PAGE), elements * PAGE
+
+
+class LayerBuffers:
+    """What the layers of a model work on: its sizes, state and weights, the symbols, and memory for rows."""
+
+    config: TransformerConfig
+    tokens: Sym
+    seqs: Sym
+    pages: Sym
+    block_table: BufferArg
+    cache: StateArg
+    page_stride: int
+    residual: BufferArg
+    normed: BufferArg
+    qkv: BufferArg
+    attended: BufferArg
+    delta: BufferArg
+    gate_up: BufferArg
+    gated: BufferArg
+    logits: BufferArg
+    weights: Mapping[str, BufferArg]
+
+    @property
+    def queries(self) -> BufferArg:
+        """The query heads of each row of qkv."""
+        return self.qkv
+
+    @property
+    def keys(self) -> BufferArg:
+        """The key heads of each row of qkv."""
+        return self.qkv.at(self.config.q_size * BF16_BYTES)
+
+    @property
+    def values(self) -> BufferArg:
+        """The value heads of each row of qkv."""
+        return self.qkv.at((self.config.q_size + self.config.kv_size) * BF16_BYTES)
+
+    @property
+    def output_matrix(self) -> BufferArg:
+        """The matrix of the logits: with tied embeddings the embedding table."""
+        return self.weights["embedding" if self.config.tied_embeddings else "lm_head"]
+
+    def layer_cache(self, layer: int) -> StateArg:
+        """The keys and values of a layer, in the first page."""
+        return self.cache.at(layer * 2 * self.config.kv_size * PAGE * BF16_BYTES)
+
+    def weight(self, layer: int, name: str) -> BufferArg:
+        """A layer's weight."""
+        return self.weights[f"layers.{layer}.{name}"]
+
+
+class Buffers(LayerBuffers):
     """Everything a transformer declares, under the names of the text contract where it has one."""
 
     def __init__(
@@ -47,10 +110,7 @@ class Buffers:
         self.tokens = tokens = builder.symbol("tokens", max=limits.chunk)
         self.seqs = seqs = builder.symbol("seqs", max=limits.sequences)
         self.pages = pages = builder.symbol("pages", max=-(-config.max_positions // PAGE))
-        # A page holds all layers: [layer][keys or values][kv_heads][PAGE][head_dim].
-        bytes_per_token = config.layers * 2 * config.kv_size * BF16_BYTES
-        self.cache = builder.state("kv", bytes_per_token=bytes_per_token, granule=PAGE)
-        self.page_stride = config.layers * 2 * config.kv_size * PAGE
+        self.cache, self.page_stride = cache_of(builder, "kv", config)
 
         self.token_ids = builder.input("token_ids", "i64", [tokens])
         self.positions = builder.input("positions", "i64", [tokens])
@@ -83,7 +143,7 @@ class Buffers:
     @property
     def chunk_rows(self) -> Rows:
         """The rows of a chunk of tokens, as the host writes them."""
-        return Rows(self.token_ids, self.positions, self.slot_mapping, self.seq_lens)
+        return Rows(self.token_ids, self.positions, self.slot_mapping, self.seq_lens, (self.cu_seqlens_q,))
 
     @property
     def step_rows(self) -> Rows:
@@ -94,31 +154,3 @@ class Buffers:
     def carries(self) -> tuple[BufferArg, ...]:
         """What a step leaves for the next."""
         return self.step_token, self.step_position, self.step_slot, self.step_length, self.token_ring
-
-    @property
-    def queries(self) -> BufferArg:
-        """The query heads of each row of qkv."""
-        return self.qkv
-
-    @property
-    def keys(self) -> BufferArg:
-        """The key heads of each row of qkv."""
-        return self.qkv.at(self.config.q_size * BF16_BYTES)
-
-    @property
-    def values(self) -> BufferArg:
-        """The value heads of each row of qkv."""
-        return self.qkv.at((self.config.q_size + self.config.kv_size) * BF16_BYTES)
-
-    @property
-    def output_matrix(self) -> BufferArg:
-        """The matrix of the logits: with tied embeddings the embedding table."""
-        return self.weights["embedding" if self.config.tied_embeddings else "lm_head"]
-
-    def layer_cache(self, layer: int) -> StateArg:
-        """The keys and values of a layer, in the first page."""
-        return self.cache.at(layer * 2 * self.config.kv_size * PAGE * BF16_BYTES)
-
-    def weight(self, layer: int, name: str) -> BufferArg:
-        """A layer's weight."""
-        return self.weights[f"layers.{layer}.{name}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
@@ -18,14 +18,15 @@ from kern.models.config import FAMILIES, Family, UnsupportedModel, preset
 from kern.models.fetch import SMOLLM2, fetch
 from kern.models.gguf_checkpoint import GgufCheckpoint
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.precision import OWN, RECORDED, Precision
+from kern.models.precision import OWN, RECORDED
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.recorded.kernel_set import recorded_kernel_set
 from kern.models.replacing import check_output, replacing
+from kern.models.speculation.draft import RANDOM, open_draft
 from kern.models.targets import check_target, kernel_set
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import write_weights
+from kern.models.weights import Part, part_of, write_weights
 
 KNOWN_MODELS: Final = ("smollm2",)
 
@@ -63,6 +64,8 @@ def build(
     weights: bool = True,
     limits: Limits | None = None,
     capture: str | Path | None = None,
+    draft: str | Path | None = None,
+    taps_before: bool = False,
     progress: Progress | None = None,
 ) -> Built:
     """Write the artifact folder `output` for `name`: a family (`llama`, `qwen3`) or a known model (`smollm2`).
@@ -73,6 +76,8 @@ def build(
     replaced; until the new one is whole it stays as it is. `weights=False` leaves the weights file out.
     `capture` is a recording of vLLM running this very model: the layers then run on its kernels, for one sequence, and
     `auto` is the target that those were built for.
+    `draft` is a DSpark checkpoint's folder, or `random` for a draft of random weights and the true shape: the folder
+    then holds the programs of speculation too. `taps_before` takes each of its features one layer earlier.
 
     Raises BuildError, OutputError, UnknownTarget, UnsupportedModel, CheckpointError, FetchError, CompilerMissing
     and what else the target's compiler raises; with a recording MiningError, Refuted, WrongTarget.
@@ -81,21 +86,27 @@ def build(
     output = Path(output)
     check_target(target)
     check_output(output, force)
+    _check_draft(draft, taps_before, capture)
+    _check_seed(seed, random or draft == RANDOM)
     source = _checkpoint(name, checkpoint, random, seed, config, tell)
     sizes, precision = source.config, OWN if capture is None else RECORDED
     settings = text_settings(sizes, source.text, precision)
+    speculative = None if draft is None else open_draft(draft, source, seed=seed or 0, taps_before=taps_before)
     limits = limits or Limits()
     kernels = (
         kernel_set(target, sizes, limits)
         if capture is None
         else recorded_kernel_set(Path(capture), target, sizes, limits)
     )
-    manifest = build_manifest(sizes, kernels.entries, model=_label(name, config), limits=limits, block=kernels.block)
+    manifest = build_manifest(
+        sizes, kernels.entries, model=_label(name, config), limits=limits, block=kernels.block, draft=speculative
+    )
     with replacing(output, force) as folder:
         (folder / MANIFEST).write_text(write(manifest), encoding="utf-8")
         _write_modules(folder / KERNELS, manifest, kernels.modules)
         write_text_files(folder, settings, source.text.tokenizer_json)
-        size = _write_weights(folder / WEIGHTS, source, tell, precision) if weights else 0
+        parts = [part_of(source, precision), *([] if speculative is None else [speculative.part])]
+        size = _write_weights(folder / WEIGHTS, parts, tell) if weights else 0
     return Built(output, kernels.target, manifest, size)
 
 
@@ -103,12 +114,22 @@ def _label(name: str, config: str | None) -> str:
     return name if config is None else config if config.startswith(name) else f"{name} {config}"
 
 
-def _checkpoint(
-    name: str, path: str | Path | None, random: bool, seed: int | None, config: str | None, tell: Progress
-) -> Checkpoint:
+def _check_draft(draft: str | Path | None, taps_before: bool, capture: str | Path | None) -> None:
+    if draft is None and taps_before:
+        raise BuildError("taps are a draft's, and none is asked for", "give --draft, or leave --taps-before out")
+    if draft is not None and capture is not None:
+        raise BuildError("a draft is built on our own kernels alone", "leave either --draft or --capture out")
+
+
+def _check_seed(seed: int | None, random: bool) -> None:
     if seed is not None and (not random or seed < 0):
         reason = "is below 0" if seed < 0 else "is for random weights alone"
         raise BuildError(f"the seed {seed} {reason}", "leave --seed out, or give 0 or more with --random")
+
+
+def _checkpoint(
+    name: str, path: str | Path | None, random: bool, seed: int | None, config: str | None, tell: Progress
+) -> Checkpoint:
     if name in KNOWN_MODELS:
         if random or config is not None:
             raise BuildError(f"{name} comes with its own weights", f"leave the rest out: kern build {name} -o DIR")
@@ -156,6 +177,6 @@ def _write_modules(folder: Path, manifest: Manifest, modules: Mapping[str, bytes
         (folder / name).write_bytes(modules[name])
 
 
-def _write_weights(path: Path, source: Checkpoint, tell: Progress, precision: Precision) -> int:
-    write_weights(path, source, lambda done, total: tell("weights", done, total), precision)
+def _write_weights(path: Path, parts: Sequence[Part], tell: Progress) -> int:
+    write_weights(path, parts, lambda done, total: tell("weights", done, total))
     return path.stat().st_size

@@ -53,11 +53,20 @@ class HuggingFaceCheckpoint:
             return TextSource(stop_ids=self._stop_ids())
         return TextSource(content, self._stop_ids(), _bos(content, tokenizer), self._chat_template())
 
-    def tensor(self, name: str) -> NDArray[Any]:
-        """A tensor as it is stored, mapped from its file. Raises CheckpointError and ArtifactError."""
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """config.json as it is."""
+        return self._config
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this name. Raises CheckpointError and ArtifactError."""
         if not self._tensors:
             self._tensors = self._index()
-        if name not in self._tensors:
+        return name in self._tensors
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """A tensor as it is stored, mapped from its file. Raises CheckpointError and ArtifactError."""
+        if not self.has(name):
             raise CheckpointError(f"{self._folder} has no tensor {name}")
         path, info = self._tensors[name]
         dtype = _DTYPES.get(info.dtype or "")

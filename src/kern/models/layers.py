@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from kern.manifest.builder import Argument, ProgramBuilder
+from kern.manifest.builder import ProgramBuilder
 from kern.manifest.types import BufferArg, Kernel
-from kern.models.buffers import Buffers, Rows
+from kern.models.buffers import LayerBuffers, Rows
 from kern.models.weights import ROPE_TABLE
 
-Attention = Literal["attention_prefill", "attention_decode"]
+Attention = Literal["attention_prefill", "attention_decode", "attention_full"]
 
 
 class Layers:
@@ -20,11 +20,12 @@ class Layers:
     """
 
     def __init__(
-        self, p: ProgramBuilder, b: Buffers, kernels: Mapping[str, Kernel], rows: Rows, attention: Attention
+        self, p: ProgramBuilder, b: LayerBuffers, kernels: Mapping[str, Kernel], rows: Rows, attention: Attention
     ) -> None:
         self.p, self.b, self.c = p, b, b.config
         self.rows, self.attention = rows, attention
-        self.fused_cache = next((name for name in ("norm_rope_cache", "rope_cache") if name in kernels), None)
+        fused = "norm_rope_cache" if b.config.qk_norm else "rope_cache"
+        self.fused_cache = fused if fused in kernels else None
 
     def embedding(self) -> None:
         """The residual stream's start."""
@@ -48,16 +49,21 @@ class Layers:
     def keys_and_values(self, layer: int) -> None:
         """A layer up to its cache: the residual of the layer before, queries, keys and values."""
         b, c, label = self.b, self.c, f"L{layer}."
-        norm = b.weight(layer, "input_norm")
-        if layer == 0:
-            self.p.dispatch("rms_norm", b.normed, b.residual, norm, c.hidden, c.norm_eps, label=f"{label}input_norm")
-        else:
-            self.add_norm(norm, f"{label}input_norm")
+        self.input_norm(layer)
         self.matmul(b.qkv, b.normed, b.weight(layer, "qkv_proj"), c.qkv_size, c.hidden, f"{label}qkv_proj")
         if self.fused_cache is not None:
             self.cache_in_one(self.fused_cache, layer)
         else:
             self.cache(layer)
+
+    def input_norm(self, layer: int) -> None:
+        """The residual stream, with what the layer before adds to it, normed."""
+        b, c, label = self.b, self.c, f"L{layer}.input_norm"
+        norm = b.weight(layer, "input_norm")
+        if layer == 0:
+            self.p.dispatch("rms_norm", b.normed, b.residual, norm, c.hidden, c.norm_eps, label=label)
+        else:
+            self.add_norm(norm, label)
 
     def cache(self, layer: int) -> None:
         """Head norms where the model has them, rotation, keys and values into their slots."""
@@ -84,15 +90,12 @@ class Layers:
     def attend(self, layer: int) -> None:
         """Each row's heads over the keys and values of its sequence so far."""
         b, c = self.b, self.c
-        lengths: list[Argument] = [b.block_table, self.rows.lengths]
-        if self.attention == "attention_prefill":
-            lengths.append(b.cu_seqlens_q)
         self.p.dispatch(
             self.attention,
             b.attended,
             b.queries,
             b.layer_cache(layer),
-            *lengths,
+            *(b.block_table, self.rows.lengths, *self.rows.starts),
             b.seqs,
             b.pages,
             *(c.heads, c.kv_heads, c.head_dim, c.qkv_size, b.page_stride),

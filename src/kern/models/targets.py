@@ -75,7 +75,9 @@ def cuda_kernel_set(target: str, config: TransformerConfig, limits: Limits) -> K
     """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
     plan = CudaPlan(target, cuda_sizes(config, limits))
     modules = compile_cuda_modules(plan)
-    return KernelSet(target, cuda_kernels(plan, _hashes(modules), qk_norm=config.qk_norm), modules)
+    hashes = _hashes(modules)
+    entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}
+    return KernelSet(target, entries, modules)
 
 
 def _of_this_machine() -> str:

@@ -1,4 +1,7 @@
-"""The transformer generator: a config becomes a manifest with programs prefill, decode, score and begin."""
+"""The transformer generator: a config becomes a manifest with programs prefill, decode, score and begin.
+
+With a draft model there are those of speculation too.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from kern.models.layers import Attention, Layers
 from kern.models.precision import OWN
 from kern.models.recorded.layers import RecordedBuffers, RecordedLayers
 from kern.models.recorded.pool import BlockLayout
+from kern.models.speculation.draft import Draft
+from kern.models.speculation.programs import Speculation
 
 
 def build_manifest(
@@ -23,19 +28,22 @@ def build_manifest(
     model: str,
     limits: Limits | None = None,
     block: BlockLayout | None = None,
+    draft: Draft | None = None,
 ) -> Manifest:
     """The manifest of a transformer over the entries of `kernels` (see `kern.models.kernels.interfaces`).
 
     `model` is its label. `block` says how recorded kernels lay keys and values into a page; None: these are our own.
-    Raises UnsupportedModel where the kernels do not take a size.
+    `draft` is a draft model to speculate with. Raises UnsupportedModel where the kernels do not take a size.
     """
     if config.head_dim > MAX_HEAD_DIM:
         raise UnsupportedModel(f"head_dim is {config.head_dim}", f"the kernels take up to {MAX_HEAD_DIM}")
-    transformer = _Transformer(config, kernels, model, limits or Limits(), block)
+    transformer = _Transformer(config, kernels, model, limits or Limits(), block, draft)
     transformer.prefill()
     transformer.decode()
     transformer.score()
     transformer.begin()
+    if transformer.speculation is not None:
+        transformer.speculation.programs()
     return transformer.builder.build()
 
 
@@ -49,6 +57,7 @@ class _Transformer:
         model: str,
         limits: Limits,
         block: BlockLayout | None,
+        draft: Draft | None,
     ) -> None:
         self.config, self.kernels, self.limits = config, kernels, limits
         self.builder = ManifestBuilder(model)
@@ -59,6 +68,9 @@ class _Transformer:
             if block is None
             else RecordedBuffers(self.builder, config, limits, block)
         )
+        self.speculation = (
+            None if draft is None else Speculation(self.builder, kernels, self.buffers, draft, limits.sequences)
+        )
 
     def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | RecordedLayers:
         """What writes the layers of a program, an operation a dispatch."""
@@ -67,14 +79,24 @@ class _Transformer:
         return Layers(p, self.buffers, self.kernels, rows, attention)
 
     def prefill(self) -> None:
-        """Leave the state of a chunk of tokens, and nothing else: what no state depends on is not computed."""
+        """Leave the state of a chunk of tokens, the draft's too, and nothing else.
+
+        What no state depends on is not computed.
+        """
         p = self.builder.program("prefill")
-        layers = self.layers(p, self.buffers.chunk_rows, "attention_prefill")
+        rows, speculation = self.buffers.chunk_rows, self.speculation
+        layers = (
+            self.layers(p, rows, "attention_prefill")
+            if speculation is None
+            else speculation.tapped(p, rows, "attention_prefill")
+        )
         layers.embedding()
         last = self.config.layers - 1
         for layer in range(last):
             layers.layer(layer)
         layers.keys_and_values(last)
+        if speculation is not None:
+            speculation.precompute(p, rows.positions, rows.slots)
 
     def decode(self) -> None:
         """One token a sequence, fed by the step before; chooses the next one greedily."""

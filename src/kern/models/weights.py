@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kern.manifest.arrays import ALIGNMENT
 from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import TransformerConfig
-from kern.models.parameters import parameter_shapes
+from kern.models.parameters import Shape, parameter_shapes
 from kern.models.precision import OWN, Precision, Stored
 from kern.text.contract import PAGE
 
@@ -86,19 +86,33 @@ def rope_table(config: TransformerConfig) -> NDArray[np.float32]:
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def write_weights(
-    path: Path, checkpoint: Checkpoint, progress: Callable[[int, int], None], precision: Precision = OWN
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A model's part of a weights file: its weights, and the tensors, by name and shape, that they are made of."""
+
+    config: TransformerConfig
+    weights: Mapping[str, Weight]
+    shapes: Mapping[str, Shape]
+    tensor: Callable[[str], NDArray[Any]]
+
+
+def part_of(checkpoint: Checkpoint, precision: Precision = OWN) -> Part:
+    """All weights of a transformer."""
+    config = checkpoint.config
+    return Part(config, weights_of(config, precision), parameter_shapes(config), checkpoint.tensor)
+
+
+def write_weights(path: Path, parts: Sequence[Part], progress: Callable[[int, int], None]) -> None:
     """Write the safetensors file at `path`, tensor by tensor; each starts at a multiple of 256 bytes.
 
     `progress` is told the bytes written and their total. Raises CheckpointError, OSError.
     """
-    weights = weights_of(checkpoint.config, precision)
-    total, done = sum(weight.size for weight in weights.values()), 0
+    weights = [(weight, part) for part in parts for weight in part.weights.values()]
+    total, done = sum(weight.size for weight, _ in weights), 0
     with path.open("wb") as file:
-        file.write(_header(weights))
-        for weight in weights.values():
-            for block in _blocks(weight, checkpoint):
+        file.write(_header([weight for weight, _ in weights]))
+        for weight, part in weights:
+            for block in _blocks(weight, part):
                 done += _put(file, block)
                 progress(done, total)
             file.write(bytes(-weight.size % ALIGNMENT))
@@ -106,7 +120,7 @@ def write_weights(
         os.fsync(file.fileno())
 
 
-def _header(weights: dict[str, Weight]) -> bytes:
+def _header(weights: Sequence[Weight]) -> bytes:
     """The safetensors header. Its format allows no holes, so that gaps are tensors called `padding.N`."""
     entries: dict[str, Any] = {}
     end = 0
@@ -116,7 +130,7 @@ def _header(weights: dict[str, Weight]) -> bytes:
         entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
         end += size
 
-    for weight in weights.values():
+    for weight in weights:
         entry(weight.name, weight.dtype.upper(), weight.shape, weight.size)
         gap = -weight.size % ALIGNMENT
         if gap:
@@ -126,15 +140,14 @@ def _header(weights: dict[str, Weight]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _blocks(weight: Weight, checkpoint: Checkpoint) -> Iterator[NDArray[Any]]:
+def _blocks(weight: Weight, part: Part) -> Iterator[NDArray[Any]]:
     if not weight.sources:
-        yield rope_table(checkpoint.config).astype(_DTYPES[weight.dtype], copy=False)
+        yield rope_table(part.config).astype(_DTYPES[weight.dtype], copy=False)
         return
-    shapes = parameter_shapes(checkpoint.config)
     for source in weight.sources:
-        tensor = checkpoint.tensor(source)
-        if tensor.shape != shapes[source]:
-            raise CheckpointError(f"{source} has the shape {tensor.shape}, the config says {shapes[source]}")
+        tensor = part.tensor(source)
+        if tensor.shape != part.shapes[source]:
+            raise CheckpointError(f"{source} has the shape {tensor.shape}, the config says {part.shapes[source]}")
         flat = tensor.reshape(-1)
         for start in range(0, flat.size, _BLOCK):
             yield flat[start : start + _BLOCK].astype(ml_dtypes.bfloat16, copy=False)

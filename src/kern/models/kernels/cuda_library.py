@@ -17,7 +17,13 @@ from kern.manifest.expressions import Add, CeilDiv, Expr, Sym
 from kern.manifest.params import Param
 from kern.manifest.types import EXTERN_PREFIX, I32, Arg, Dim3, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
 from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.interfaces import FUSED_INTERFACES, INTERFACES, RECORDED_INTERFACES, params
+from kern.models.kernels.interfaces import (
+    FUSED_INTERFACES,
+    INTERFACES,
+    RECORDED_INTERFACES,
+    SPECULATION_INTERFACES,
+    params,
+)
 
 Grid: TypeAlias = tuple[Expr, Expr, Expr]
 
@@ -79,8 +85,17 @@ class _Library:
             "qkv_matmul": self.matvec("qkv_matmul", sizes.hidden),
             "gate_up_matmul": self.matvec("gate_up_matmul", sizes.hidden),
             "logits_matmul": self.matvec("logits_matmul", sizes.hidden),
-            "argmax": self.argmax(),
+            "argmax": self.argmax("argmax", _SEQS),
             "advance": self.single("advance", "feedback", once, (32, 1, 1), chained=True),
+            "attention_full": self.single(
+                "attention_full", "attention_prefill", queries, (128, 1, 1), self.plan.prefill_shared_mem
+            ),
+            "to_bf16": self.single("to_bf16", "rows", row, _ROW_THREADS),
+            "gather_bf16": self.single("gather_bf16", "rows", (_SEQS, 1, 1), _ROW_THREADS),
+            "matmul_acc_f32": _extern("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
+            "argmax_rows": self.argmax("argmax_rows", _TOKENS),
+            "begin_spec": self.single("begin_spec", "speculation", once, (32, 1, 1)),
+            "accept": self.single("accept", "speculation", once, (32, 1, 1)),
         }
 
     def single(
@@ -129,13 +144,13 @@ class _Library:
         }
         return Kernel(params=interface, impl=Impl(scratch=scratch, steps=(partial, combine)))
 
-    def argmax(self) -> Kernel:
+    def argmax(self, entry: str, rows: Sym) -> Kernel:
         parts = ScratchArg(scratch="best"), ScratchArg(scratch="index")
         find = self.step(
             "logits",
             "argmax_partial",
             params("out:f32 out:i32 in:f32 i32"),
-            (ARGMAX_PARTS, _SEQS, 1),
+            (ARGMAX_PARTS, rows, 1),
             _ROW_THREADS,
             (*parts, Arg(arg=1), Arg(arg=2)),
             chained=True,
@@ -144,16 +159,16 @@ class _Library:
             "logits",
             "argmax_final",
             params("out:i64 in:f32 in:i32 i32"),
-            (_SEQS, 1, 1),
+            (rows, 1, 1),
             (32, 1, 1),
             (Arg(arg=0), *parts, I32(i32=ARGMAX_PARTS)),
             chained=True,
         )
         scratch = {
-            "best": Scratch(dtype="f32", shape=(_SEQS, ARGMAX_PARTS)),
-            "index": Scratch(dtype="i32", shape=(_SEQS, ARGMAX_PARTS)),
+            "best": Scratch(dtype="f32", shape=(rows, ARGMAX_PARTS)),
+            "index": Scratch(dtype="i32", shape=(rows, ARGMAX_PARTS)),
         }
-        return Kernel(params=_interface("argmax"), impl=Impl(scratch=scratch, steps=(find, choose)))
+        return Kernel(params=_interface(entry), impl=Impl(scratch=scratch, steps=(find, choose)))
 
     def step(
         self,
@@ -183,7 +198,8 @@ class _Library:
 
 
 def _interface(entry: str) -> tuple[Param, ...]:
-    return next(known[entry] for known in (INTERFACES, FUSED_INTERFACES, RECORDED_INTERFACES) if entry in known)
+    every = INTERFACES, FUSED_INTERFACES, RECORDED_INTERFACES, SPECULATION_INTERFACES
+    return next(known[entry] for known in every if entry in known)
 
 
 def _extern(entry: str, operator: str) -> Kernel:

@@ -139,3 +139,44 @@ RECORDED_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
 
 The layout inside a page is the implementations' affair, the same for all three that touch it.
 """
+
+_SPECULATION_TEXT: Final[dict[str, str]] = {
+    # attention_prefill, but that each query sees all seq_lens[s] keys of its sequence
+    "attention_full": "out:bf16 in:bf16 in:ptr in:i32 in:i32 in:i32 " + _ATTENTION_HEADS,
+    # y [tokens, H] = x rounded; H
+    "to_bf16": "out:bf16 in:f32 i32",
+    # matmul_f32, added to C: the interface of extern:cublaslt_bf16_tn_f32_acc
+    "matmul_acc_f32": "inout:f32 " + _PRODUCT,
+    # y [seqs, W] = table [V, W] at ids; W
+    "gather_bf16": "out:bf16 in:i64 in:bf16 i32",
+    # next [tokens] of logits [tokens, V], V: argmax of every row of a program
+    "argmax_rows": "out:i64 in:f32 i32",
+    # With B drafts a round, rows of a sequence are the anchor and its drafts. round_tokens, round_positions,
+    # round_slots [seqs, B + 1], round_length [seqs], round_rows [seqs + 1], block_ids [seqs, B], block_length [seqs],
+    # block_rows [seqs + 1], feature_positions, feature_slots [seqs, B + 1], accepted [seqs, R], round_count,
+    # step_position [seqs], token_ring [seqs, R]; token_ids, positions, block_table [seqs, pages]; seqs, pages, R, B,
+    # the mask's id: the inputs become the anchors, and no row verified before has features
+    "begin_spec": (
+        "out:i64 out:i64 out:i64 out:i32 out:i32 out:i64 out:i32 out:i32 out:i64 out:i64 out:i32 out:i64 out:i64 "
+        "inout:i64 in:i64 in:i64 in:i32 i32 i32 i32 i32 i32"
+    ),
+    # the same without round_rows and block_rows; predicted [seqs, B + 1], block_table; seqs, pages, R, B: the longest
+    # run of drafts equal to what row by row is predicted stands, then the prediction after it, the next anchor; rows
+    # for the round that begins there; slot -1 for the features of rows that do not stand
+    "accept": (
+        "inout:i64 inout:i64 inout:i64 out:i32 out:i64 out:i32 out:i64 out:i64 inout:i32 inout:i64 inout:i64 "
+        "inout:i64 in:i64 in:i32 i32 i32 i32 i32"
+    ),
+}
+
+SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
+    name: params(text) for name, text in _SPECULATION_TEXT.items()
+}
+"""The interfaces of what a model that drafts tokens for another needs beside INTERFACES."""
+
+HOST_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
+    **SPECULATION_INTERFACES,
+    # rope of rows that are the key heads and the value heads
+    "k_rope": INTERFACES["rope"],
+}
+"""The same for the host, whose norms, rotation and cache write stand apart."""

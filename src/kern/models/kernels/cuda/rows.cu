@@ -1,4 +1,4 @@
-// Kernels over the rows of a chunk, a block a row: embedding, norms, the gated activation.
+// Kernels over the rows of a chunk, a block a row: embedding and other tables, norms, rounding, the gated activation.
 #include "kernel.cuh"
 
 constexpr int ROW_THREADS = 256;
@@ -59,6 +59,28 @@ embedding_bf16(bf16* x, const i64* ids, const bf16* table, int hidden) {
     bf16* to = x + static_cast<i64>(blockIdx.x) * HIDDEN;
     for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS)
         reinterpret_cast<Bf16x4*>(to)[at] = reinterpret_cast<const Bf16x4*>(from)[at];
+}
+
+// Rows of a table of any width.
+KERNEL(ROW_THREADS, 1)
+gather_bf16(bf16* y, const i64* ids, const bf16* table, int width) {
+    const bf16* from = table + ids[blockIdx.x] * width;
+    bf16* to = y + static_cast<i64>(blockIdx.x) * width;
+    for (int at = threadIdx.x; at < width; at += ROW_THREADS) to[at] = from[at];
+}
+
+// y = x, rounded
+KERNEL(ROW_THREADS, 1)
+to_bf16(bf16* y, const float* x, int hidden) {
+    expect(hidden, HIDDEN);
+    i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
+    for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS) {
+        float4 from = reinterpret_cast<const float4*>(x + row)[at];
+        Bf16x4 out;
+        out.pair[0] = __floats2bfloat162_rn(from.x, from.y);
+        out.pair[1] = __floats2bfloat162_rn(from.z, from.w);
+        reinterpret_cast<Bf16x4*>(y + row)[at] = out;
+    }
 }
 
 KERNEL(ROW_THREADS, 1)

@@ -1,5 +1,5 @@
-/* Causal attention over the paged pool, query heads sharing key heads in groups, softmax computed online
- * (Dao et al., FlashAttention): prefill in blocks of queries and keys, decode one query a sequence. */
+/* Attention over the paged pool, query heads sharing key heads in groups, softmax computed online (Dao et al.,
+ * FlashAttention): prefill in blocks of queries and keys, causal or full, decode one query a sequence. */
 #include "pages.h"
 #include "tile.h"
 
@@ -18,15 +18,16 @@ typedef struct {
     int64_t seqs, pages, q_heads, row_stride;
     pool_shape shape;
     float scale;
+    int causal; /* a query sees keys up to its own; else all of its sequence */
 } attention;
 
-static attention prefill_of(void *const *params) {
+static attention prefill_of(void *const *params, int causal) {
     return (attention){
         KERN_ARG(bf16 *, 0), KERN_ARG(const bf16 *, 1), KERN_ARG(const bf16 *, 2),
         KERN_ARG(const int32_t *, 3), KERN_ARG(const int32_t *, 4), KERN_ARG(const int32_t *, 5),
         KERN_ARG(int32_t, 6), KERN_ARG(int32_t, 7), KERN_ARG(int32_t, 8), KERN_ARG(int32_t, 11),
         {KERN_ARG(int32_t, 9), KERN_ARG(int32_t, 10), KERN_ARG(int64_t, 12)},
-        KERN_ARG(float, 13)};
+        KERN_ARG(float, 13), causal};
 }
 
 static attention decode_of(void *const *params) {
@@ -35,7 +36,7 @@ static attention decode_of(void *const *params) {
         KERN_ARG(const int32_t *, 3), KERN_ARG(const int32_t *, 4), NULL,
         KERN_ARG(int32_t, 5), KERN_ARG(int32_t, 6), KERN_ARG(int32_t, 7), KERN_ARG(int32_t, 10),
         {KERN_ARG(int32_t, 8), KERN_ARG(int32_t, 9), KERN_ARG(int64_t, 11)},
-        KERN_ARG(float, 12)};
+        KERN_ARG(float, 12), 1};
 }
 
 /* The keys of page `index` of a sequence, for one head: [PAGE, dim]. */
@@ -83,12 +84,12 @@ static void load_keys_and_values(const attention *t, block_memory *b, int64_t se
 /* Queries r0...rows-1, the first at `position`, against the `count` keys from `first` on that are loaded. */
 static void attend_block(const attention *t, block_memory *b, int64_t rows, int64_t position, int64_t first,
                          int64_t count) {
-    int64_t r0 = first > position ? first - position : 0, live = rows - r0, cols = padded(t->shape.dim);
+    int64_t r0 = t->causal && first > position ? first - position : 0, live = rows - r0, cols = padded(t->shape.dim);
     float *scores = b->scores + r0 * S_STRIDE, *out = b->out + r0 * Q_STRIDE;
     for (int64_t j = 0; j < count; j += TILE_COLS)
         tile_product(live, scores + j, S_STRIDE, b->q + r0 * Q_STRIDE, Q_STRIDE, b->keys + j, KEYS, t->shape.dim, 0);
     for (int64_t r = r0; r < rows; r++) {
-        int64_t seen = least(count, position + r - first + 1);
+        int64_t seen = t->causal ? least(count, position + r - first + 1) : count;
         float *row = b->scores + r * S_STRIDE, *sum = b->out + r * Q_STRIDE;
         float factor = soften(row, seen, b->top + r, b->total + r);
         for (int64_t d = 0; d < cols; d++) sum[d] *= factor;
@@ -107,7 +108,7 @@ static void prefill_block(const attention *t, int64_t seq, int64_t head, int64_t
                           int64_t position) {
     block_memory b;
     int64_t dim = t->shape.dim, kv_head = head / (t->q_heads / t->shape.kv_heads);
-    int64_t keys = least(position + rows, t->pages * PAGE);
+    int64_t keys = least(t->causal ? position + rows : t->seq_lens[seq], t->pages * PAGE);
     for (int64_t r = 0; r < rows; r++) {
         const bf16 *q = t->q + (token + r) * t->row_stride + head * dim;
         for (int64_t d = 0; d < dim; d++) b.q[r * Q_STRIDE + d] = from_bf16(q[d]) * t->scale;
@@ -136,7 +137,12 @@ static void prefill_sequence(const kern_launch *launch, const attention *t, int6
 }
 
 KERN_KERNEL(attention_prefill, "ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32,i32,i32,i64,f32") {
-    attention t = prefill_of(params);
+    attention t = prefill_of(params, 1);
+    for (int64_t seq = 0; seq < t.seqs; seq++) prefill_sequence(launch, &t, seq);
+}
+
+KERN_KERNEL(attention_full, "ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32,i32,i32,i64,f32") {
+    attention t = prefill_of(params, 0);
     for (int64_t seq = 0; seq < t.seqs; seq++) prefill_sequence(launch, &t, seq);
 }
 

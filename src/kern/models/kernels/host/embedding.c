@@ -1,4 +1,4 @@
-/* Rows of the embedding table, as the f32 residual stream. */
+/* Rows of a table: of the embedding as the f32 residual stream, of others as they are; the stream rounded to bf16. */
 #include "kernel.h"
 
 static void embedding_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
@@ -18,4 +18,34 @@ static void embedding_rows(const kern_launch *launch, void *const *params, int64
 KERN_KERNEL(embedding, "ptr,ptr,ptr,i32") {
     int64_t tokens = launch->grid.x;
     for_rows(launch, params, tokens, 1, tokens * KERN_ARG(int32_t, 3), embedding_rows);
+}
+
+static void gather_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+    bf16 *y = KERN_ARG(bf16 *, 0);
+    const int64_t *ids = KERN_ARG(const int64_t *, 1);
+    const bf16 *table = KERN_ARG(const bf16 *, 2);
+    int64_t width = KERN_ARG(int32_t, 3);
+    (void)launch;
+    for (int64_t s = begin; s < end; s++)
+        memcpy(y + s * width, table + ids[s] * width, (size_t)width * sizeof(bf16));
+}
+
+/* y[s] = table[ids[s]] */
+KERN_KERNEL(gather_bf16, "ptr,ptr,ptr,i32") {
+    int64_t seqs = launch->grid.x;
+    for_rows(launch, params, seqs, 1, seqs * KERN_ARG(int32_t, 3), gather_rows);
+}
+
+static void rounded_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+    bf16 *y = KERN_ARG(bf16 *, 0);
+    const float *x = KERN_ARG(const float *, 1);
+    int64_t width = KERN_ARG(int32_t, 2);
+    (void)launch;
+    for (int64_t i = begin * width; i < end * width; i++) y[i] = to_bf16(x[i]);
+}
+
+/* y = x, rounded */
+KERN_KERNEL(round_bf16, "ptr,ptr,i32") {
+    int64_t tokens = launch->grid.x;
+    for_rows(launch, params, tokens, 1, tokens * KERN_ARG(int32_t, 2), rounded_rows);
 }

@@ -16,13 +16,13 @@ typedef struct {
     void *c;
     const bf16 *a, *w;
     int64_t m, n, k;
-    int wide; /* C is f32 */
+    int wide, add; /* C is f32; what is there is added to */
 } product;
 
-static product product_of(void *const *params, int wide) {
+static product product_of(void *const *params, int wide, int add) {
     return (product){KERN_ARG(void *, 0),  KERN_ARG(const bf16 *, 1), KERN_ARG(const bf16 *, 2),
                      KERN_ARG(int32_t, 3), KERN_ARG(int32_t, 4),      KERN_ARG(int32_t, 5),
-                     wide};
+                     wide,                 add};
 }
 
 /* out[r] = the dot product of x with row r of w. */
@@ -54,7 +54,7 @@ ALWAYS_INLINE void dot_rows(const int rows, float *out, const bf16 *w, const bf1
 
 static void put(const product *p, int64_t at, float value) {
     if (p->wide)
-        ((float *)p->c)[at] = value;
+        ((float *)p->c)[at] = p->add ? ((float *)p->c)[at] + value : value;
     else
         ((bf16 *)p->c)[at] = to_bf16(value);
 }
@@ -76,6 +76,10 @@ static void store_block(const product *p, const float *c, int64_t m0, int64_t ro
     for (int64_t r = 0; r < rows; r++) {
         const float *from = c + r * C_STRIDE;
         int64_t at = (m0 + r) * p->n + n0, i = 0;
+        if (p->add) {
+            for (; i < cols; i++) ((float *)p->c)[at + i] += from[i];
+            continue;
+        }
         if (p->wide) {
             memcpy((float *)p->c + at, from, (size_t)cols * sizeof(float));
             continue;
@@ -132,19 +136,25 @@ static void multiply(const product *p, int64_t begin, int64_t end) {
 }
 
 static void matmul_columns(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
-    product p = product_of(params, 0);
+    product p = product_of(params, 0, 0);
     (void)launch;
     multiply(&p, begin, end);
 }
 
 static void matmul_f32_columns(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
-    product p = product_of(params, 1);
+    product p = product_of(params, 1, 0);
+    (void)launch;
+    multiply(&p, begin, end);
+}
+
+static void matmul_acc_f32_columns(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+    product p = product_of(params, 1, 1);
     (void)launch;
     multiply(&p, begin, end);
 }
 
 static void launch_product(const kern_launch *launch, void *const *params, rows_body body) {
-    product p = product_of(params, 0);
+    product p = product_of(params, 0, 0);
     int64_t work = p.m * p.n * p.k, block_rows = even_share(p.m, BLOCK_ROWS);
     if (p.m == 1)
         for_rows(launch, params, p.n, STREAM_ROWS, work, body);
@@ -155,3 +165,5 @@ static void launch_product(const kern_launch *launch, void *const *params, rows_
 KERN_KERNEL(matmul, "ptr,ptr,ptr,i32,i32,i32") { launch_product(launch, params, matmul_columns); }
 
 KERN_KERNEL(matmul_f32, "ptr,ptr,ptr,i32,i32,i32") { launch_product(launch, params, matmul_f32_columns); }
+
+KERN_KERNEL(matmul_acc_f32, "ptr,ptr,ptr,i32,i32,i32") { launch_product(launch, params, matmul_acc_f32_columns); }

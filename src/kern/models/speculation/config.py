@@ -1,0 +1,116 @@
+"""What a DSpark draft is made of: read from its own config, held against its target, and shapes for random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kern.models.buffers import RING
+from kern.models.config import MAX_WIDTH, TransformerConfig, UnsupportedModel, from_hugging_face, shown
+
+MAX_BLOCK: Final = RING // 2 - 1
+"""Most drafts of a round: the ring of tokens holds those of two rounds."""
+BLOCK: Final = 7
+"""Drafts of a round of the published models."""
+_QWEN3_VOCABULARY: Final = 151936
+_QWEN3_MASK: Final = 151669
+"""The first row of Qwen3's table that no token uses."""
+_GEOMETRY: Final = ("hidden", "ffn", "heads", "kv_heads", "head_dim", "vocabulary")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftConfig:
+    """A draft model: decoder layers over the block of a round, and over features of the target.
+
+    `transformer` is what its layers are; `block` the drafts of a round; `taps` the target's layers, 0-based and
+    ascending, whose outputs are its features; `mask` the id that stands for a token to be drafted; `rank` the width of
+    the Markov head, the product of two tables that adds to a row's logits what the token before it says.
+    """
+
+    transformer: TransformerConfig
+    block: int
+    taps: tuple[int, ...]
+    mask: int
+    rank: int
+
+
+def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
+    """Read a DSpark checkpoint's config.json. Raises UnsupportedModel, naming the key that does not fit.
+
+    `num_anchors` marks the layout in which the anchor's row predicts the first draft; without it rows mean others.
+    """
+    if "num_anchors" not in config:
+        raise UnsupportedModel(
+            "the draft's config has no num_anchors, so its blocks are not laid out with the anchor first",
+            "give a DSpark checkpoint as it is published",
+        )
+    head = config.get("markov_head_type", "vanilla")
+    if head != "vanilla":
+        raise UnsupportedModel(f"markov_head_type in the draft's config is {shown(head)}", "only 'vanilla' is built")
+    transformer = replace(from_hugging_face(config), tied_embeddings=False)
+    return DraftConfig(
+        transformer=transformer,
+        block=_whole(config, "block_size", 1, MAX_BLOCK),
+        taps=_taps(config.get("target_layer_ids")),
+        mask=_whole(config, "mask_token_id", 0, transformer.vocabulary - 1),
+        rank=_whole(config, "markov_rank", 1, MAX_WIDTH),
+    )
+
+
+def fitted(draft: DraftConfig, target: TransformerConfig, *, before: bool = False) -> DraftConfig:
+    """The draft for this target, with as many positions. `before`: its taps one layer earlier.
+
+    Raises UnsupportedModel where a size differs that must not, or a tap is no layer of the target that can be tapped.
+    """
+    for name in _GEOMETRY:
+        ours, theirs = getattr(draft.transformer, name), getattr(target, name)
+        if ours != theirs:
+            raise UnsupportedModel(
+                f"the draft's {name} is {ours}, the target's {theirs}", "give a draft of this target"
+            )
+    taps = tuple(tap - before for tap in draft.taps)
+    for tap in taps:
+        if tap == target.layers - 1:
+            raise UnsupportedModel(f"the draft taps layer {tap}, the target's last", "no draft can be built on that")
+        if not 0 <= tap < target.layers:
+            raise UnsupportedModel(f"the draft taps layer {tap}, the target has layers 0 to {target.layers - 1}")
+    return replace(draft, transformer=replace(draft.transformer, max_positions=target.max_positions), taps=taps)
+
+
+def random_draft(target: TransformerConfig) -> DraftConfig:
+    """The shape of a draft for a target: the published one from 1024 wide on, else one of two layers."""
+    published = target.hidden >= 1024
+    qwen3 = target.vocabulary == _QWEN3_VOCABULARY
+    return DraftConfig(
+        transformer=replace(target, layers=5 if published else 2, tied_embeddings=False),
+        block=BLOCK,
+        taps=_spread(target.layers, 5 if published else 3),
+        mask=_QWEN3_MASK if qwen3 else target.vocabulary - 1,
+        rank=256 if published else 64,
+    )
+
+
+def _spread(layers: int, count: int) -> tuple[int, ...]:
+    """`count` layers evenly from 1 to the last but two, as the published drafts tap them; fewer of a shallow model."""
+    last = layers - 3
+    if last < count:
+        return (max(0, layers // 2 - 1),)
+    return tuple(round(1 + (last - 1) * i / (count - 1)) for i in range(count))
+
+
+def _taps(ids: Any) -> tuple[int, ...]:
+    if not isinstance(ids, Sequence) or isinstance(ids, str) or not ids or not all(type(id) is int for id in ids):
+        raise UnsupportedModel(f"target_layer_ids in the draft's config is {shown(ids)}, no list of layers")
+    if list(ids) != sorted(set(ids)):
+        raise UnsupportedModel(f"target_layer_ids in the draft's config is {shown(ids)}", "each once, in rising order")
+    return tuple(ids)
+
+
+def _whole(config: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    value = config.get(key)
+    if type(value) is not int or not least <= value <= most:
+        raise UnsupportedModel(
+            f"{key} in the draft's config is {shown(value)}", f"whole numbers from {least} to {most} can be built"
+        )
+    return value

@@ -1,0 +1,96 @@
+"""A draft to be built: opened, held against its target, its weights named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from kern.models.checkpoint import Checkpoint
+from kern.models.config import TransformerConfig
+from kern.models.hf_checkpoint import HuggingFaceCheckpoint
+from kern.models.parameters import Shape
+from kern.models.speculation.checkpoint import (
+    FC,
+    HIDDEN_NORM,
+    MARKOV_W1,
+    MARKOV_W2,
+    TABLES,
+    DraftTensors,
+    RandomDraft,
+    check_tensors,
+    draft_shapes,
+    shared_tables,
+)
+from kern.models.speculation.config import DraftConfig, fitted, from_dspark, random_draft
+from kern.models.weights import EMBEDDING, ROPE_TABLE, Part, Weight, weights_of
+
+RANDOM: Final = "random"
+PREFIX: Final = "draft."
+_LM_HEAD: Final = "lm_head"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A draft for a target. `shared` are the weights that it has no copy of, by the target's names."""
+
+    config: DraftConfig
+    shared: frozenset[str]
+    tensors: DraftTensors
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """Its own weights by the name without PREFIX, in the order of the file."""
+        c, taps = self.config.transformer, self.config.taps
+        layers = {name: weight for name, weight in weights_of(c).items() if name not in self.shared}
+        ours = [
+            *(Weight(f"fc.{i}", "bf16", (c.hidden, c.hidden), (f"{FC}.{i}",)) for i in range(len(taps))),
+            Weight("hidden_norm", "bf16", (c.hidden,), (HIDDEN_NORM,)),
+            Weight("markov_w1", "bf16", (c.vocabulary, self.config.rank), (MARKOV_W1,)),
+            Weight("markov_w2", "bf16", (c.vocabulary, self.config.rank), (MARKOV_W2,)),
+        ]
+        every = layers | {weight.name: weight for weight in ours}
+        return {name: replace(weight, name=PREFIX + name) for name, weight in every.items()}
+
+    @property
+    def part(self) -> Part:
+        """Its part of the weights file."""
+        return Part(self.config.transformer, self.weights, self._shapes, self._tensor)
+
+    @property
+    def _shapes(self) -> Mapping[str, Shape]:
+        # A layer's sources go by a target's names.
+        hidden = self.config.transformer.hidden
+        slices = {f"{FC}.{i}": (hidden, hidden) for i in range(len(self.config.taps))}
+        published = draft_shapes(self.config)
+        return published | {f"model.{name}": shape for name, shape in published.items()} | slices
+
+    def _tensor(self, name: str) -> NDArray[Any]:
+        """A tensor by its published name, or by that of a target's; `fc.weight.I` are the columns of tap I."""
+        if not name.startswith(f"{FC}."):
+            return self.tensors.tensor(name.removeprefix("model."))
+        hidden, tap = self.config.transformer.hidden, int(name.removeprefix(f"{FC}."))
+        return self.tensors.tensor(FC)[:, tap * hidden : (tap + 1) * hidden]
+
+
+def open_draft(draft: str | Path, target: Checkpoint, *, seed: int, taps_before: bool) -> Draft:
+    """The draft of a DSpark folder, or of random weights for `random`, for this target.
+
+    Raises UnsupportedModel and CheckpointError where it is none, or none of this target.
+    """
+    if draft == RANDOM:
+        config = fitted(random_draft(target.config), target.config, before=taps_before)
+        return Draft(config, _shared(config, target.config, frozenset(TABLES)), RandomDraft(config, seed))
+    folder = HuggingFaceCheckpoint(Path(draft))
+    config = fitted(from_dspark(folder.settings), target.config, before=taps_before)
+    check_tensors(folder, config)
+    return Draft(config, _shared(config, target.config, shared_tables(folder, target)), folder)
+
+
+def _shared(config: DraftConfig, target: TransformerConfig, tables: frozenset[str]) -> frozenset[str]:
+    names = dict(zip(TABLES, (EMBEDDING, _LM_HEAD), strict=True))
+    rope = {ROPE_TABLE} if config.transformer.rope_theta == target.rope_theta else set()
+    return frozenset({names[table] for table in tables} | rope)
