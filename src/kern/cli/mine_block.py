@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 from typing import Any
 
-from kern.cli.symbols import short
 from kern.cli.tables import safe, table
 from kern.mining import Launch, Pass
 from kern.mining.blocks import Block
 from kern.mining.launches import WORD
+from kern.mining.symbols import short
 
 
 def shown_blocks(passes: Sequence[Pass]) -> tuple[tuple[Pass, Block], ...]:

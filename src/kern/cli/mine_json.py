@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kern.cli.symbols import readable
 from kern.manifest.expressions import Expr
 from kern.mining import Mined, MinedProcess, Pass
 from kern.mining.abi import KernelAbi, survey
 from kern.mining.callsites import CallSite, FittedNumber
 from kern.mining.reference import Explained, Reference
+from kern.mining.symbols import readable
 
 Json = dict[str, Any]
 _Numbers = dict[tuple[str, str], int]

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from kern.cli.mine_block import block_lines, shown_blocks
 from kern.cli.mine_survey import head
-from kern.cli.symbols import readable, short
 from kern.cli.tables import printer, safe, table
 from kern.manifest import expressions
 from kern.manifest.counts import counted, number
@@ -18,6 +17,7 @@ from kern.mining.callsites import CallSite, FittedNumber
 from kern.mining.launches import WORD
 from kern.mining.pointers import PointerUse
 from kern.mining.reference import Explained
+from kern.mining.symbols import readable, short
 
 RARE: Final = 2
 """Kernels that a pass launches no more often than this are left to the JSON."""

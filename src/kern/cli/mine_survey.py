@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kern.cli.symbols import short
 from kern.cli.tables import printer, safe, table
 from kern.manifest.counts import counted, number
 from kern.mining import Recording
 from kern.mining.abi import TRAITS, KernelAbi, survey
+from kern.mining.symbols import short
 
 
 def show_survey(recording: Recording) -> None:

@@ -1,4 +1,4 @@
-"""Tables and lines for people: without rules, at least 100 columns wide, names made safe to show."""
+"""Tables and lines for people: without rules, as wide as the terminal, names made safe to show."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, Final
 from kern.cli.terminal import printable
 
 WIDTH: Final = 100
+"""Columns where there is no terminal."""
+_NARROWEST: Final = 80
 
 
 def printer() -> Any:
     """What prints them."""
     from rich.console import Console
 
-    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+    width = max(shutil.get_terminal_size((WIDTH, 24)).columns, _NARROWEST)
     return Console(highlight=False, width=width, emoji=False).print
 
 

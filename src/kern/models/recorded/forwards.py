@@ -11,14 +11,13 @@ from typing import Final
 
 from kern.manifest.counts import counted
 from kern.mining import Launch
+from kern.mining.symbols import short
 from kern.models.config import TransformerConfig
 from kern.models.recorded.claims import BACKEND, LAYERS, ORDER, PARAMETERS, SIZES, Refuted
 from kern.models.recorded.signatures import SIGNATURES, Role, Signature, Value
 
 _NAMED: Final = 5
 """Symbols that a refusal names."""
-_SYMBOL: Final = 72
-"""Characters of a symbol that it shows."""
 _ATTENTION: Final = re.compile("attention|attn|fmha|flash|sdpa", re.IGNORECASE)
 
 
@@ -116,6 +115,7 @@ def forwards(launches: Sequence[Launch], config: TransformerConfig, *, ended: bo
     that of a model of `config.layers` layers, in order and in its parameters.
     """
     known = wired(launches)
+    _require_width(known, config.hidden)
     starts = [at for at, each in enumerate(known) if each[0].role == "norm" and _rows(*each)[1] == config.hidden]
     if not starts:
         widths = sorted({_rows(*each)[1] for each in known if each[0].role == "norm"})
@@ -126,6 +126,13 @@ def forwards(launches: Sequence[Launch], config: TransformerConfig, *, ended: bo
         for index, found in enumerate(passes)
         if any(signature.role == "attention" for signature, _ in found)
     ]
+
+
+def _require_width(known: Sequence[tuple[Signature, Launch]], hidden: int) -> None:
+    """Raises Refuted where what is added to the residual stream has other rows: a head may be as wide as a model."""
+    widths = sorted({_rows(*each)[1] for each in known if each[0].role == "add_norm"})
+    if widths != [hidden]:
+        raise Refuted(SIZES, f"the residual stream has rows of {', '.join(map(str, widths))} elements", hidden)
 
 
 def _rows(signature: Signature, norm: Launch) -> tuple[int, int]:
@@ -153,7 +160,7 @@ def _forward(index: int, found: Sequence[tuple[Signature, Launch]], layers: int)
 def _require_layout(place: str, signature: Signature, launch: Launch) -> None:
     if launch.params is None or launch.kernel.layout != signature.layout:
         layout = "unknown parameters" if launch.kernel.layout is None else f"{launch.kernel.layout}"
-        raise Refuted(PARAMETERS, f"{place}: {signature.starts} is given {layout}", signature.layout)
+        raise Refuted(PARAMETERS, f"{place}: {signature.name} is given {layout}", signature.layout)
 
 
 def _calls(
@@ -173,7 +180,7 @@ def _calls(
         signature, launch = have
         if want is None or signature.role != want[1]:
             wanted = "nothing more" if want is None else f"a launch of {_family(want[1])}"
-            raise Refuted(ORDER, f"{place}: line {launch.line} launches {signature.starts}", wanted)
+            raise Refuted(ORDER, f"{place}: line {launch.line} launches {signature.name}", wanted)
         _require_layout(f"{place}, line {launch.line}", signature, launch)
         if launch.graph is not None:
             raise Refuted(
@@ -190,13 +197,13 @@ def _signature(symbol: str) -> Signature | None:
 
 
 def _family(role: str) -> str:
-    return next(signature.starts for signature in SIGNATURES if signature.role == role)
+    return next(signature.name for signature in SIGNATURES if signature.role == role)
 
 
 def require_backend(launches: Sequence[Launch]) -> None:
     """Raises Refuted where a kernel that this provider wires was launched nowhere in the recording."""
     symbols = {launch.symbol for launch in launches}
-    lacking = [s.starts for s in SIGNATURES if not any(symbol.startswith(s.starts) for symbol in symbols)]
+    lacking = [s.name for s in SIGNATURES if not any(symbol.startswith(s.starts) for symbol in symbols)]
     if lacking:
         others = _others(launches)
         evidence = (
@@ -207,7 +214,7 @@ def require_backend(launches: Sequence[Launch]) -> None:
 
 def _others(launches: Sequence[Launch]) -> str:
     """The kernels that are launched in their place: those that seem to be attention, then the most launched."""
-    counts = Counter(launch.symbol for launch in launches if _signature(launch.symbol) is None)
-    likely = sorted(counts, key=lambda symbol: (not _ATTENTION.search(symbol), -counts[symbol], symbol))[:_NAMED]
-    named = [f"{symbol[:_SYMBOL]} ({counted(counts[symbol], 'time')})" for symbol in likely]
-    return ", ".join(named)
+    symbols = [launch.symbol for launch in launches if _signature(launch.symbol) is None]
+    counts = Counter((_ATTENTION.search(symbol) is None, short(symbol)) for symbol in symbols)
+    likely = sorted(counts, key=lambda kind: (kind[0], -counts[kind], kind[1]))[:_NAMED]
+    return ", ".join(f"{kind[1]} ({counted(counts[kind], 'time')})" for kind in likely)

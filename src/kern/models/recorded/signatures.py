@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from kern.manifest.params import SCALAR_BYTES, Layout, Param, Scalar, layout
+from kern.mining.symbols import short
 
 Value: TypeAlias = int | float
 
@@ -34,6 +35,11 @@ class Signature:
     starts: str
     exact: str
     params: tuple[tuple[str, Scalar | None], ...]
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, for a message."""
+        return short(f"{self.starts}E") if self.starts.startswith("_ZN") else self.starts
 
     @property
     def layout(self) -> Layout:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kern.cli.symbols import WIDTH, readable, short
+from kern.mining.symbols import WIDTH, readable, short
 
 
 @pytest.mark.parametrize(
