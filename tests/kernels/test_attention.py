@@ -142,3 +142,30 @@ def test_cache_write_skips_slot_minus_one(same, rng, tokens, dim):
     args = [k, v, pool[:, LAYER:], slots, kv_heads, dim, row, pool[0].size]
     same("cache_write", args, (2,), tokens=tokens, kv_heads=kv_heads)
     assert np.array_equal(pool.view(np.uint16), want.view(np.uint16))
+
+
+@pytest.mark.parametrize("dim", [64, 128, 20])
+@pytest.mark.parametrize(("q_heads", "kv_heads"), [(2, 2), (9, 3), (8, 2)])
+@pytest.mark.parametrize(
+    ("lengths", "fresh"),
+    [([1], [1]), ([7], [7]), ([17], [7]), ([65], [65]), ([100], [7]), ([33, 5, 330], [7, 1, 200])],
+)
+def test_full(same, rng, dim, q_heads, kv_heads, lengths, fresh):
+    cache, starts = filled(rng, lengths, kv_heads, dim), np.cumsum([0, *fresh])
+    tokens, row, seqs = int(starts[-1]), (q_heads + 2 * kv_heads) * dim, len(lengths)
+    qkv, out = bf16(rng.normal(size=(tokens, row))), poison((tokens, q_heads * dim), BF16)
+    shape = [seqs, cache.table.shape[1], q_heads, kv_heads, dim, row, cache.page_stride, 0.3]
+    args = [out, qkv, cache.layer, cache.table, np.array(lengths, np.int32), starts.astype(np.int32), *shape]
+    same("attention_full", args, tokens=tokens, q_heads=q_heads)
+    q = qkv[:, : q_heads * dim].reshape(tokens, q_heads, dim)
+    want = [expected(q[i], cache, s, lengths[s], 0.3) for s in range(seqs) for i in range(starts[s], starts[s + 1])]
+    close(out, np.array(want), slack=2e-5)
+
+
+def test_full_past_the_capacity_sees_the_pages_there_are(run, rng):
+    cache = filled(rng, [32], 1, 64, pages=2)
+    q, out = bf16(rng.normal(size=(7, 64))), poison((7, 64), BF16)
+    starts = np.array([0, 7], np.int32)
+    shape = [1, 2, 1, 1, 64, 64, cache.page_stride, 0.3]
+    run("attention_full", out, q, cache.layer, cache.table, np.array([36], np.int32), starts, *shape, tokens=7)
+    close(out, np.array([expected(row[None], cache, 0, 32, 0.3) for row in q]), slack=2e-5)

@@ -40,6 +40,13 @@ def test_nan_never_wins_over_a_number(run, rng):
     assert argmax(run, logits) == [2999, 700, int(np.nanargmax(logits[2])), 0]
 
 
+@pytest.mark.parametrize("tokens", [1, 8])
+def test_argmax_of_every_row(run, rng, tokens):
+    logits, chosen = rng.normal(size=(tokens, 1000)).astype(F32), poison((tokens,), I64)
+    run("argmax_rows", chosen, logits, 1000, tokens=tokens)
+    assert chosen.tolist() == logits.argmax(1).tolist()
+
+
 @pytest.mark.parametrize("seqs", [1, 3])
 def test_begin_takes_the_first_of_each_input(run, rng, seqs):
     ring, before = np.full((seqs, 8), 5, I64), np.full((seqs, 8), 5, I64)

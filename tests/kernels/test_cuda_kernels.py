@@ -16,6 +16,7 @@ from kern.models.kernels.cuda_plan import CudaPlan, Sizes
 from kern.text.contract import PAGE
 from kernels.cuda_harness import CudaLibrary
 from kernels.harness import BF16, bf16, close, poison
+from kernels.rounds import play
 from kernels.test_attention import LAYER, Cache, expected, filled
 
 pytestmark = pytest.mark.gpu
@@ -96,6 +97,21 @@ def test_embedding(cuda, rng, tokens):
 
 
 @pytest.mark.parametrize("tokens", TOKENS)
+def test_rounding(cuda, rng, tokens):
+    hidden = cuda.sizes.hidden
+    x, y = rng.normal(size=(tokens, hidden)).astype(F32), poison((tokens, hidden), BF16)
+    cuda.run("to_bf16", y, x, hidden, tokens=tokens)
+    assert y.tobytes() == bf16(x).tobytes()
+
+
+@pytest.mark.parametrize("width", [64, 256, 203])
+def test_gather(cuda, rng, width):
+    table, ids, y = bf16(rng.normal(size=(50, width))), rng.integers(0, 50, 3), poison((3, width), BF16)
+    cuda.run("gather_bf16", y, ids, table, width, seqs=3)
+    assert y.tobytes() == table[ids].tobytes()
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
 def test_norms(cuda, rng, tokens):
     hidden = cuda.sizes.hidden
     before, delta = rng.normal(size=(tokens, hidden)).astype(F32), bf16(rng.normal(size=(tokens, hidden)))
@@ -164,6 +180,29 @@ def test_rope_and_cache(cuda, rng, tokens, with_norms):
     close(pool, wanted, slack=1e-4)
 
 
+@pytest.mark.parametrize("tokens", [1, 8, 511])
+@pytest.mark.parametrize("with_norms", [True, False])
+def test_rope_and_cache_of_rows_without_queries(cuda, rng, tokens, with_norms):
+    s = cuda.sizes
+    dim, width = s.head_dim, 2 * s.kv_heads * s.head_dim
+    rows, cos_sin = bf16(rng.normal(size=(tokens, width))), angles(rng, 600, dim)
+    pool = bf16(rng.normal(size=(40, 2, 2, s.kv_heads, PAGE, dim)))
+    positions, slots = rng.integers(0, 600, tokens), rng.permutation(40 * PAGE)[:tokens].astype(I64)
+    slots[1::3] = -1
+    norm, wanted = bf16(rng.normal(size=dim)), pool.astype(F64)
+    k, v = np.split(rows.reshape(tokens, -1, dim).copy(), 2, axis=1)
+    keys = rotated(k, norm if with_norms else None, cos_sin[positions][:, None])
+    for token in np.flatnonzero(slots >= 0):
+        page, slot = divmod(slots[token], PAGE)
+        wanted[page, LAYER, 0, :, slot], wanted[page, LAYER, 1, :, slot] = keys[token], v[token]
+    call = (positions, cos_sin, pool[:, LAYER:], slots, 0, s.kv_heads, dim, width, pool[0].size)
+    if with_norms:
+        cuda.run("norm_rope_cache", rows, norm, norm, *call, EPS, tokens=tokens)
+    else:
+        cuda.run("rope_cache", rows, *call, tokens=tokens)
+    close(pool, wanted, slack=1e-4)
+
+
 # Attention
 
 
@@ -201,6 +240,37 @@ def test_attention_prefill(cuda, rng, lengths, fresh):
     ]
     near_attention(out[: starts[-1]], np.array(want), s.head_dim)
     assert np.isnan(out[starts[-1] :].astype(F32)).all()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "fresh"),
+    [([7], [7]), ([17], [7]), ([100], [7]), ([64], [64]), ([65], [65]), ([700], [188]), ([33, 5, 330], [7, 1, 200])],
+)
+def test_attention_full(cuda, rng, lengths, fresh):
+    s = cuda.sizes
+    cache, starts = filled(rng, lengths, s.kv_heads, s.head_dim), np.cumsum([0, *fresh])
+    tokens, width, seqs = int(starts[-1]) + 3, s.q_size + 2 * s.kv_heads * s.head_dim, len(lengths)
+    qkv, out, lens = bf16(rng.normal(size=(tokens, width))), poison((tokens, s.q_size), BF16), np.array(lengths, I32)
+    call = [out, qkv, cache.layer, cache.table, lens, starts.astype(I32), seqs, *attention_call(cache, s, width), 0.2]
+    cuda.run("attention_full", *call, tokens=tokens, seqs=seqs)
+    q = qkv[:, : s.q_size].reshape(tokens, s.q_heads, s.head_dim)
+    want = [
+        expected(q[i], cache, seq, lengths[seq], 0.2)
+        for seq in range(seqs)
+        for i in range(starts[seq], starts[seq + 1])
+    ]
+    near_attention(out[: starts[-1]], np.array(want), s.head_dim)
+    assert np.isnan(out[starts[-1] :].astype(F32)).all()
+
+
+def test_attention_full_past_the_capacity_sees_the_pages_there_are(cuda, rng):
+    s = cuda.sizes
+    cache, width = filled(rng, [48], s.kv_heads, s.head_dim, pages=3), s.q_size + 2 * s.kv_heads * s.head_dim
+    qkv, out, starts = bf16(rng.normal(size=(7, width))), poison((7, s.q_size), BF16), np.array([0, 7], I32)
+    call = [out, qkv, cache.layer, cache.table, np.array([52], I32), starts, 1, *attention_call(cache, s, width), 0.2]
+    cuda.run("attention_full", *call, tokens=7, seqs=1)
+    q = qkv[:, : s.q_size].reshape(7, s.q_heads, s.head_dim)
+    near_attention(out, np.array([expected(row, cache, 0, 48, 0.2) for row in q]), s.head_dim)
 
 
 class Step:
@@ -372,6 +442,13 @@ def test_argmax(cuda, rng, seqs, n):
     assert np.array_equal(found, np.where(np.isnan(logits), -np.inf, logits).argmax(-1))
 
 
+@pytest.mark.parametrize("tokens", [1, 8])
+def test_argmax_of_every_row(cuda, rng, tokens):
+    logits, found = rng.normal(size=(tokens, 151_936)).astype(F32), np.full(tokens, -77, I64)
+    cuda.run("argmax_rows", found, logits, 151_936, tokens=tokens)
+    assert np.array_equal(found, logits.argmax(-1))
+
+
 def test_argmax_of_nothing_but_nan_is_the_first(cuda):
     found = np.full(1, -77, I64)
     cuda.run("argmax", found, np.full((1, 1000), np.nan, F32), 1000, seqs=1)
@@ -413,3 +490,13 @@ def test_begin_and_advance(cuda, rng, seqs):
     places = np.where(after < pages * PAGE, table[each, inside // PAGE] * PAGE + after % PAGE, -1)
     for got, want in zip(carries, (following, after, places, after + 1, wanted), strict=True):
         assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("seqs", [1, 3])
+@pytest.mark.parametrize("block", [1, 7])
+def test_rounds(cuda, rng, seqs, block):
+    play(cuda.run, rng, seqs, block, pages=30, starts=[0, 15, 16][:seqs], count=20)
+
+
+def test_rounds_past_the_last_page(cuda, rng):
+    play(cuda.run, rng, 2, 7, pages=2, starts=[20, 31], count=12)

@@ -63,3 +63,13 @@ def test_sums_are_rounded_to_nearest_even(run, rng, m):
     with np.errstate(all="ignore"):
         want = (a.astype(np.float32) * w.astype(np.float32).T).astype(BF16)
     assert np.array_equal(c.astype(np.float32), want.astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("m", [1, 7, 65])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (31, 33), (257, 576), (1000, 64)])
+def test_a_product_is_added_to_what_is_there(same, rng, m, n, k):
+    a, w = bf16(rng.normal(size=(m, k))), bf16(rng.normal(size=(n, k)) / np.sqrt(k))
+    before = rng.normal(size=(m, n)).astype(np.float32)
+    c = before.copy()
+    same("matmul_acc_f32", [c, a, w, m, n, k])
+    close(c, before + a.astype(np.float64) @ w.astype(np.float64).T, 20, slack=1e-5)

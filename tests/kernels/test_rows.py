@@ -115,3 +115,29 @@ def test_token_nll_of_a_nan_or_of_a_target_outside_is_nan(run):
     run("token_nll", nll, logits, np.array([3, 3, 40, -1]), 40, tokens=4)
     close(nll[:1], np.log([40.0]), bits=20)
     assert np.isnan(nll[1:]).all()
+
+
+@pytest.mark.parametrize("seqs", [1, 3])
+@pytest.mark.parametrize("width", [64, 203])
+def test_gather(same, rng, seqs, width):
+    table, ids, y = bf16(rng.normal(size=(50, width))), rng.integers(0, 50, seqs), poison((seqs, width), BF16)
+    same("gather_bf16", [y, ids, table, width], seqs=seqs)
+    assert y.tobytes() == table[ids].tobytes()
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+@pytest.mark.parametrize("hidden", [64, 203])
+def test_rounding(same, rng, tokens, hidden):
+    x, y = rng.normal(size=(tokens, hidden)).astype(F32), poison((tokens, hidden), BF16)
+    same("to_bf16", [y, x, hidden], tokens=tokens)
+    assert y.tobytes() == bf16(x).tobytes()
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_keys_alone_are_rotated_as_they_are_among_queries(run, rng, tokens):
+    table = rng.normal(size=(90, 64)).astype(F32)
+    rows, positions = bf16(rng.normal(size=(tokens, 7, 64))), rng.integers(0, 90, tokens)
+    keys = rows[:, 3:].copy()
+    run("rope", rows, positions, table, 64, 7 * 64, tokens=tokens, q_heads=3, kv_heads=2)
+    run("k_rope", keys, positions, table, 64, 4 * 64, tokens=tokens, kv_heads=2)
+    assert keys.tobytes() == rows[:, 3:].tobytes()
