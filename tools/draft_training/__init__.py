@@ -1,0 +1,1 @@
+"""Trains a DSpark draft on a target's own generations. Needs torch."""

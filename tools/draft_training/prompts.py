@@ -1,0 +1,176 @@
+"""Prompts from a grammar: topics, tasks and phrasings, those held out apart from those trained on.
+
+No data set is needed: the target's own completions are the data, and what they are about hardly matters as long as it
+is many things.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from draft_training.generation import Request
+from kern.manifest.errors import KernError
+from kern.text.chat import Message, chat_prompt
+from kern.text.tokenizer import Tokenizer
+
+
+class PromptError(KernError):
+    """Prompts that cannot be made."""
+
+    code = "prompts"
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What prompts are made of: `chats` hold `{topic}` and `{manner}`, `openings` `{topic}`, many also `{other}`."""
+
+    topics: tuple[str, ...]
+    chats: tuple[str, ...]
+    manners: tuple[str, ...]
+    openings: tuple[str, ...]
+
+
+TRAINING: Final = Grammar(
+    topics=(
+        "the water cycle", "volcanoes", "the history of bread", "bicycles", "honey bees", "the French Revolution",
+        "prime numbers", "photosynthesis", "the Roman Empire", "jazz music", "electric motors", "the human heart",
+        "glaciers", "chess", "the stock market", "democracy", "vaccines", "black holes", "the Silk Road", "tea",
+        "machine learning", "sorting algorithms", "public libraries", "earthquakes", "whales", "the printing press",
+        "solar panels", "gardening", "sleep", "the Olympic Games", "bridges", "rain forests", "the alphabet",
+        "money", "antibiotics", "steam engines", "the moon", "coral reefs", "novels", "dogs", "fractions", "gravity",
+        "the Renaissance", "cooking pasta", "running a marathon", "learning a language", "the nervous system",
+        "climate change", "computer networks", "databases", "the periodic table", "ancient Egypt", "sailing",
+        "painting with watercolours", "job interviews", "time management", "healthy breakfasts", "road safety",
+        "the immune system", "wind turbines", "mountain climbing", "the violin", "recycling", "cheese", "trains",
+        "the Pacific Ocean", "desert animals", "the theory of evolution", "probability", "insurance", "cities",
+        "Python dictionaries", "the brain", "friendship", "storytelling", "space telescopes", "kindergarten", "glass",
+        "the Great Wall of China", "rivers", "birds of prey", "the industrial revolution", "dreams", "architecture",
+        "basketball", "email", "the digestive system", "lightning", "mushrooms", "negotiation", "museums", "coffee",
+    ),
+    chats=(
+        "Explain {topic} {manner}.", "What is important about {topic}? Answer {manner}.",
+        "Write a short essay about {topic} {manner}.", "Give me five facts about {topic}, {manner}.",
+        "Tell me a story about {topic} {manner}.", "List the advantages and disadvantages of {topic} {manner}.",
+        "How would you teach {topic} {manner}?", "Summarize what is known about {topic} {manner}.",
+        "Write a poem about {topic} {manner}.", "What are common mistakes people make with {topic}? Reply {manner}.",
+        "I want to know more about {topic}. Please answer {manner}.", "Describe {topic} {manner}.",
+        "Write a dialogue between two friends about {topic}, {manner}.",
+        "Write three quiz questions with answers about {topic} {manner}.",
+        "Write a Python function that has something to do with {topic}, and comment it {manner}.",
+        "Compose an email that invites people to a talk about {topic} {manner}.",
+        "What is the history of {topic}? Tell it {manner}.", "Make a plan for a week of studying {topic} {manner}.",
+    ),
+    manners=(
+        "for a child", "in simple words", "in one paragraph", "with examples", "step by step", "for an expert",
+        "as a numbered list", "in a friendly tone", "in a formal tone", "as briefly as you can", "in great detail",
+        "for a newspaper",
+    ),
+    openings=(
+        "The most surprising thing about {topic} is", "{topic} has changed over the years, and so has {other}.",
+        "When people talk about {topic}, they often", "An introduction to {topic} and {other}:\n\n", "# {topic}\n\n",
+        "Ten questions about {topic} and {other}\n\n1.", "In this article we will look at {topic} and at {other}.",
+        "My grandmother knew a lot about {topic}, but little about {other}.", "The history of {topic} began",
+        "Scientists who study {topic} have found that", "Chapter 1: {topic}\n\nChapter 2: {other}\n\n",
+        "There are three reasons why {topic} matters more than {other}.", "Q: What is {topic}?\nA:",
+        "Lesson plan: {topic}\n\nHomework: {other}\n\nObjectives:\n", "def main():\n    # A program about {topic}\n",
+        "The teacher asked the class about {topic}, then about {other}, and", "{topic}, {other},",
+    ),
+)  # fmt: skip
+
+HELD_OUT: Final = Grammar(
+    topics=(
+        "lighthouses", "the Vikings", "compound interest", "kites", "tides", "penguins", "the telephone",
+        "linear equations", "the Amazon river", "origami", "the skeleton", "binary search", "public speaking",
+        "the Apollo program", "soil", "elections", "maple syrup", "elephants", "magnets", "the Black Death",
+        "swimming", "poetry", "satellites", "salt",
+    ),
+    chats=(
+        "Can you help me understand {topic}? I prefer answers {manner}.", "Why does {topic} matter? Say it {manner}.",
+        "Please write a blog post on {topic} {manner}.", "What should everyone know about {topic}, {manner}?",
+        "Compare {topic} with something similar {manner}.", "I have to give a talk on {topic}. Draft it {manner}.",
+    ),
+    manners=("in plain language", "using bullet points", "with one example", "within a few sentences", "for beginners"),
+    openings=(
+        "The three most important things about {topic} are", "It is often said that {topic}",
+        "A beginner's guide to {topic}\n\n", "Last summer I became interested in {topic}.",
+        "Abstract. We review what is known about {topic}.", "Everyone in the village knew about {topic}, but",
+    ),
+)  # fmt: skip
+
+_CHAT, _OPENING, _FREE = "chat", "opening", "free"
+_SHARES: Final = ((_CHAT, 0.5), (_OPENING, 0.3), (_FREE, 0.2))
+_LOW_TEMPERATURE: Final = 0.6
+_GREEDY_SHARE: Final = 0.6
+"""Of training texts: greedy ones are what is measured, and the rest keeps them from being too few and too alike."""
+_FREE_TOKENS: Final = (16, 64)
+_WORD: Final = re.compile(r"[A-Z][a-z]{1,11}\Z")
+
+
+def training_requests(tokenizer: Tokenizer, count: int, seed: int) -> list[Request]:
+    """`count` different prompts, greedy and at a low temperature. Raises PromptError, ChatError and NoTokenizer."""
+    random_ = random.Random(f"training {seed}")
+    return [
+        Request(request.kind, request.ids, _temperature(random_), request.sampled)
+        for request in _take(tokenizer, TRAINING, count, random_)
+    ]
+
+
+def held_out_requests(tokenizer: Tokenizer, count: int, seed: int) -> list[Request]:
+    """`count` different prompts, all greedy, of topics and phrasings that no training prompt has.
+
+    Texts that the target begins itself are apart by their seeds and by the words that they begin with.
+    """
+    return _take(tokenizer, HELD_OUT, count, random.Random(f"held out {seed}"))
+
+
+def _temperature(random_: random.Random) -> float:
+    return 0.0 if random_.random() < _GREEDY_SHARE else _LOW_TEMPERATURE
+
+
+def _take(tokenizer: Tokenizer, grammar: Grammar, count: int, random_: random.Random) -> list[Request]:
+    """Different requests, in the kinds' shares."""
+    if not tokenizer.has_vocabulary:
+        raise PromptError("the checkpoint has no tokenizer, so no prompt can be made", "give one that has one")
+    words = _words(tokenizer, held_out=grammar is HELD_OUT)
+    found: list[Request] = []
+    for kind, share in _SHARES:
+        wanted = round(count * share) if kind != _FREE else count - len(found)
+        drawn = _draw(tokenizer, grammar, kind, words, random_)
+        different: dict[tuple[tuple[int, ...], int], Request] = {}
+        for _ in range(100 * wanted):
+            if len(different) == wanted:
+                break
+            request = next(drawn)
+            different.setdefault((request.ids, request.sampled), request)
+        if len(different) < wanted:
+            raise PromptError(f"the grammar has fewer than {wanted} different prompts of kind {kind}", "ask for fewer")
+        found += different.values()
+    random_.shuffle(found)
+    return found
+
+
+def _draw(
+    tokenizer: Tokenizer, grammar: Grammar, kind: str, words: Sequence[str], random_: random.Random
+) -> Iterator[Request]:
+    while True:
+        topic, manner = random_.choice(grammar.topics), random_.choice(grammar.manners)
+        if kind == _CHAT:
+            content = random_.choice(grammar.chats).format(topic=topic, manner=manner)
+            yield Request(kind, tuple(chat_prompt(tokenizer, [Message(role="user", content=content)])), 0.0)
+        elif kind == _OPENING:
+            text = random_.choice(grammar.openings).format(topic=topic, other=random_.choice(grammar.topics))
+            yield Request(kind, tuple(tokenizer.encode(text[0].upper() + text[1:])), 0.0)
+        else:
+            yield Request(kind, tuple(tokenizer.encode(random_.choice(words))), 0.0, random_.randint(*_FREE_TOKENS))
+
+
+def _words(tokenizer: Tokenizer, held_out: bool) -> list[str]:
+    """Capitalised words that are one token; each fourth is held out."""
+    texts = (tokenizer.decode([id]) for id in range(tokenizer.settings.vocabulary))
+    words = sorted({text for text in texts if _WORD.match(text)})
+    return [word for place, word in enumerate(words) if (place % 4 == 0) == held_out]
