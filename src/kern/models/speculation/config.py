@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kern.models.buffers import RING
-from kern.models.config import MAX_WIDTH, TransformerConfig, UnsupportedModel, from_hugging_face, shown
+from kern.models.config import MAX_LAYERS, MAX_WIDTH, TransformerConfig, UnsupportedModel, from_hugging_face, shown
 
 MAX_BLOCK: Final = RING // 2 - 1
 """Most drafts of a round: the ring of tokens holds those of two rounds."""
@@ -26,6 +26,7 @@ class DraftConfig:
     `transformer` is what its layers are; `block` the drafts of a round; `taps` the target's layers, 0-based and
     ascending, whose outputs are its features; `mask` the id that stands for a token to be drafted; `rank` the width of
     the Markov head, the product of two tables that adds to a row's logits what the token before it says.
+    `target_layers` is how many layers its target has, None where it does not say.
     """
 
     transformer: TransformerConfig
@@ -33,6 +34,7 @@ class DraftConfig:
     taps: tuple[int, ...]
     mask: int
     rank: int
+    target_layers: int | None = None
 
 
 def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
@@ -55,6 +57,7 @@ def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
         taps=_taps(config.get("target_layer_ids")),
         mask=_whole(config, "mask_token_id", 0, transformer.vocabulary - 1),
         rank=_whole(config, "markov_rank", 1, MAX_WIDTH),
+        target_layers=_whole(config, "num_target_layers", 1, MAX_LAYERS) if "num_target_layers" in config else None,
     )
 
 
@@ -69,6 +72,11 @@ def fitted(draft: DraftConfig, target: TransformerConfig, *, before: bool = Fals
             raise UnsupportedModel(
                 f"the draft's {name} is {ours}, the target's {theirs}", "give a draft of this target"
             )
+    if draft.target_layers not in (None, target.layers):
+        raise UnsupportedModel(
+            f"the draft's target has {draft.target_layers} layers, this one {target.layers}",
+            "give a draft of this very target",
+        )
     taps = tuple(tap - before for tap in draft.taps)
     for tap in taps:
         if tap == target.layers - 1:
@@ -88,6 +96,7 @@ def random_draft(target: TransformerConfig) -> DraftConfig:
         taps=_spread(target.layers, 5 if published else 3),
         mask=_QWEN3_MASK if qwen3 else target.vocabulary - 1,
         rank=256 if published else 64,
+        target_layers=target.layers,
     )
 
 
