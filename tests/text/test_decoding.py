@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kern.runtime.arrays import PendingArray
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
 from kern.text.decoding import AHEAD, STRIDE
+from support.late import Slow
 from support.tiny import prompt
 
 PROMPT = prompt(20)
-
-
-class Late:
-    """What a read gives while the device is busy: never there before it is waited for."""
-
-    def __init__(self, pending: PendingArray, owner: Slow) -> None:
-        self._pending = pending
-        self._owner = owner
-        owner.under_way += 1
-        owner.most_under_way = max(owner.most_under_way, owner.under_way)
-
-    def done(self) -> bool:
-        return False
-
-    def wait(self) -> Any:
-        self._owner.under_way -= 1
-        return self._pending.wait()
-
-
-class Slow:
-    """An executable whose asynchronous reads come late, on a device that is asynchronous or says that it is not."""
-
-    def __init__(self, executable: Any, *, asynchronous: bool = False) -> None:
-        self._executable = executable
-        self.device = SimpleNamespace(asynchronous=asynchronous)
-        self.under_way = 0
-        self.most_under_way = 0
-        self.reads = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._executable, name)
-
-    def read_async(self, name: str) -> Any:
-        self.reads += 1
-        return Late(self._executable.read_async(name), self)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

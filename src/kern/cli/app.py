@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kern.cli.spec_option import Spec, SpecCommand
 from kern.cli.terminal import printable
 
 app = typer.Typer(
@@ -183,7 +184,7 @@ def inspect(path: Artifact, capacity: Capacity = 4096, weights: Weights = None, 
     inspect(path, capacity, weights, json)
 
 
-@app.command()
+@app.command(cls=SpecCommand)
 def run(
     path: Artifact,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin.")] = None,
@@ -198,6 +199,7 @@ def run(
     eager: Eager = False,
     check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
     tune: Tune = False,
+    spec: Spec = None,
     json: Json = False,
 ) -> None:
     """Generate text after a prompt, greedily, as it comes.
@@ -216,6 +218,7 @@ def run(
         ignore_stop=ignore_stop,
         chunk=chunk,
         eager=eager,
+        spec=spec,
         as_json=json,
     )
 
@@ -239,7 +242,7 @@ def score(
     score_text(path, text, LoadOptions(device, capacity, weights), as_json=json)
 
 
-@app.command()
+@app.command(cls=SpecCommand)
 def bench(
     path: Artifact,
     steps: Annotated[int, typer.Option(min=1, help="Decode steps to time.")] = 256,
@@ -249,6 +252,7 @@ def bench(
     weights: Weights = None,
     eager: Eager = False,
     tune: Tune = False,
+    spec: Spec = None,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -261,6 +265,8 @@ def bench(
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
 
+    With `--spec`, time rounds of speculation too, against plain decoding.
+
     Example: `kern bench build/smollm2`
     """
     from kern.cli.bench import bench
@@ -272,6 +278,7 @@ def bench(
         steps=steps,
         chunk=chunk,
         eager=eager,
+        spec=spec,
         trace=profile,
         as_json=json,
     )

@@ -17,25 +17,40 @@ from kern.runtime.executable import Executable
 from kern.text.benchmark import PROMPT, WARM_UP, Benchmark, benchmark
 from kern.text.generator import Generator
 from kern.text.profiling import KernelTime, by_kernel, chrome_trace, profile_decode
+from kern.text.round_benchmark import RoundTimes, benchmark_rounds
+from kern.text.speculation import Driver
 from kern.text.tokenizer import Tokenizer
 
 LENGTHS = (16, 128, 512, 2048)
 
 
 def bench(
-    path: Path, options: LoadOptions, *, steps: int, chunk: int, eager: bool, trace: Path | None, as_json: bool
+    path: Path,
+    options: LoadOptions,
+    *,
+    steps: int,
+    chunk: int,
+    eager: bool,
+    spec: Driver | None,
+    trace: Path | None,
+    as_json: bool,
 ) -> None:
-    """Load, measure, print; with `trace`, profile a decode step too, and write its trace there."""
+    """Load, measure, print; with `spec`, as many rounds as decode steps too.
+
+    With `trace`, profile a decode step, and write its trace there.
+    """
     if trace is not None:
         check_place(trace)  # so that a wrong path is told before the measuring
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
+        speculating = None if spec is None else Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
         if not as_json:
-            report(executable, seconds, generator.graphs)
+            report(executable, seconds, (speculating or generator).graphs)
         found = benchmark(generator, LENGTHS, steps)
+        rounds = None if speculating is None else benchmark_rounds(speculating, steps)
         times = None if trace is None else _profiled(executable, tokenizer, found, trace)
-    print(_as_json(found, times) if as_json else _text(found, times))
+    print(_as_json(found, rounds, times) if as_json else _text(found, rounds, times))
     if trace is not None:
         print(f"the trace is in {printable(str(trace))}", file=sys.stderr)
 
@@ -47,7 +62,8 @@ def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, tr
     return by_kernel(launches)
 
 
-def _as_json(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
+def _as_json(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
+    speculation = {} if rounds is None else {"spec": _rounds_json(rounds, found)}
     profile = {} if times is None else {"profile": [asdict(time) for time in times]}
     return json.dumps(
         {
@@ -58,12 +74,27 @@ def _as_json(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
             "read_bandwidth": found.bandwidth,
             "bandwidth_share": found.bandwidth_share,
             "idle_us_per_step": found.idle_us_per_step,
+            **speculation,
             **profile,
         }
     )
 
 
-def _text(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
+def _rounds_json(rounds: RoundTimes, plain: Benchmark) -> dict[str, object]:
+    return {
+        **asdict(rounds),
+        "tokens_per_second": rounds.tokens_per_second,
+        "round_per_step": rounds.ms_per_round / plain.decode.ms_per_token,
+        "speedup": _speedup(rounds, plain),
+    }
+
+
+def _speedup(rounds: RoundTimes, plain: Benchmark) -> float:
+    """Tokens a second of rounds, over those of decode steps, medians both."""
+    return rounds.tokens_per_second * plain.decode.ms_per_token * 1e-3
+
+
+def _text(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
     decode = found.decode
     lines = [
         f"decode   {decode.ms_per_token:9.3f} ms/token  ({1e3 / decode.ms_per_token:.1f} tokens/s; "
@@ -79,9 +110,28 @@ def _text(found: Benchmark, times: Sequence[KernelTime] | None) -> str:
         f"{rate(found.bandwidth)} that reading alone reaches"
     )
     if found.idle_us_per_step is not None:
-        idle = f"{found.idle_us_per_step:.1f}" if found.idle_us_per_step >= 0.05 else "≈ 0"
-        lines.append(f"idle     {idle:>9} µs between two decode steps")
+        lines.append(f"idle     {_idle(found.idle_us_per_step):>9} µs between two decode steps")
+    if rounds is not None:
+        lines += _rounds_text(rounds, found)
     return "\n".join([*lines, *([] if times is None else _profile_text(times))])
+
+
+def _rounds_text(rounds: RoundTimes, plain: Benchmark) -> list[str]:
+    ratio = rounds.ms_per_round / plain.decode.ms_per_token
+    lines = [
+        f"rounds   {rounds.ms_per_round:9.3f} ms/round  ({ratio:.2f} x a decode step; "
+        f"p10 {rounds.p10:.3f}, p90 {rounds.p90:.3f}, {counted(rounds.rounds, 'round')})",
+        f"tokens   {rounds.tokens_per_round:9.2f} a round  ({rounds.tokens_per_second:.1f} tokens/s, "
+        f"{_speedup(rounds, plain):.2f} x plain decoding)",
+        "accepted " + ", ".join(f"{share:.1%}" for share in rounds.acceptance) + " of the drafts, by place",
+    ]
+    if rounds.idle_us_per_round is not None:
+        lines.append(f"idle     {_idle(rounds.idle_us_per_round):>9} µs between two rounds")
+    return lines
+
+
+def _idle(us: float) -> str:
+    return f"{us:.1f}" if us >= 0.05 else "≈ 0"
 
 
 def _profile_text(times: Sequence[KernelTime]) -> list[str]:

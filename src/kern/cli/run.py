@@ -13,6 +13,7 @@ from kern.cli.terminal import printable
 from kern.manifest.counts import counted
 from kern.text.generator import Generation, Generator, check_prompt
 from kern.text.scoring import check_text, score
+from kern.text.speculation import Driver
 from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 
@@ -25,6 +26,7 @@ def run(
     ignore_stop: bool,
     chunk: int,
     eager: bool,
+    spec: Driver | None,
     as_json: bool,
 ) -> None:
     """Generate after a prompt: streamed text, or one JSON object at the end."""
@@ -33,12 +35,12 @@ def run(
     options = options.fitting(tokenizer.settings)
     check_prompt(prompt, tokenizer, options.capacity)
     with loaded(path, options) as (executable, seconds):
-        generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
+        generator = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
         generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop)
         if as_json:
             for _ in generation:
                 pass
-            print(_as_json(generation, seconds))
+            print(_as_json(generation, generator, seconds))
             return
         report(executable, seconds, generator.graphs)
         _stream(generation, generator)
@@ -66,7 +68,15 @@ def _summary(generation: Generation, capacity: int) -> str:
     if count and generation.decode_s:
         each = f"{generation.decode_s / count * 1e3:.2f} ms each: {count / generation.decode_s:.1f} tokens/s"
         words.append(f"{counted(count, 'token')}, {each}")
+    if generation.accepted:
+        each = f"{_tokens_per_round(generation):.2f} tokens each"
+        words.append(f"{counted(len(generation.accepted), 'round')} of speculation, {each}")
     return "\n" + "; ".join(words) + _end(generation, capacity)
+
+
+def _tokens_per_round(generation: Generation) -> float:
+    """What the rounds gave on average; what the last one gave past the end of the text counts as well."""
+    return 1 + sum(generation.accepted) / len(generation.accepted)
 
 
 def _end(generation: Generation, capacity: int) -> str:
@@ -75,9 +85,9 @@ def _end(generation: Generation, capacity: int) -> str:
     return {"stop_token": " (ended by a stop token)", "length": "", None: " (interrupted)"}[generation.stop]
 
 
-def _as_json(generation: Generation, load_s: float) -> str:
+def _as_json(generation: Generation, generator: Generator, load_s: float) -> str:
     count = len(generation.output_ids)
-    result = {
+    result: dict[str, object] = {
         "prompt_ids": list(generation.prompt_ids),
         "output_ids": generation.output_ids,
         "text": generation.text,
@@ -89,6 +99,12 @@ def _as_json(generation: Generation, load_s: float) -> str:
             "ms_per_token": generation.decode_s / count * 1e3 if count else None,
         },
     }
+    if generator.spec is not None:
+        result["spec"] = {
+            "rounds": len(generation.accepted),
+            "tokens_per_round": _tokens_per_round(generation) if generation.accepted else None,
+            "accepted": generation.accepted,
+        }
     return json.dumps(result)
 
 

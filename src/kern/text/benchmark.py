@@ -97,7 +97,8 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
     )
 
 
-def _random_ids(generator: Generator, count: int) -> list[int]:
+def random_ids(generator: Generator, count: int) -> list[int]:
+    """A prompt of `count` ids, always the same."""
     vocabulary = generator.tokenizer.settings.vocabulary
     return [int(id) for id in np.random.default_rng(count).integers(0, vocabulary, count)]
 
@@ -105,7 +106,7 @@ def _random_ids(generator: Generator, count: int) -> list[int]:
 def _decode(generator: Generator, steps: int) -> NDArray[np.float64]:
     """The milliseconds that each step is waited for; steps that are read together share theirs equally."""
     apart = min(stride(generator.executable), steps)
-    generation = generator.generate(_random_ids(generator, PROMPT), max_tokens=WARM_UP + steps, ignore_stop=True)
+    generation = generator.generate(random_ids(generator, PROMPT), max_tokens=WARM_UP + steps, ignore_stop=True)
     arrivals = [time.perf_counter() for _ in generation]
     readings = np.diff(arrivals[WARM_UP - 1 :: apart]) / apart * 1e3
     return np.repeat(readings, apart)
@@ -130,11 +131,11 @@ def _idle(generator: Generator, steps: int) -> float | None:
 def _grouped(generator: Generator, groups: int) -> float:
     """The period in microseconds of steps in graphs of GROUP, over the contexts that `_decode` times."""
     executable = generator.executable
-    generator.prefill(_random_ids(generator, PROMPT - 1))
+    generator.prefill(random_ids(generator, PROMPT - 1))
     sequence = PagedSequence(executable, generator.tokenizer.settings)
     sequence.place([0], PROMPT - 1)
-    sequence.run("begin", 1)
-    graph = sequence.recorded("decode", 1, GROUP)
+    sequence.run(("begin", 1))
+    graph = sequence.recorded(*[("decode", 1)] * GROUP)
     for _ in range(WARM_UP // GROUP):
         graph.launch()
     executable.synchronize()
@@ -148,7 +149,7 @@ def _grouped(generator: Generator, groups: int) -> float:
 
 
 def _prefill(generator: Generator, tokens: int) -> PrefillTime:
-    ids = _random_ids(generator, tokens)
+    ids = random_ids(generator, tokens)
     times = []
     for _ in range(1 + REPEATS):
         start = time.perf_counter()

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from kern.manifest.errors import KernError
-from kern.manifest.expressions import INT_LIMIT, Add, Expr, Name, Sym, Wire, show
+from kern.manifest.expressions import INT_LIMIT, Add, Expr, Mul, Name, Sym, Wire, show
 from kern.manifest.params import DType
 from kern.manifest.types import Buffer, BufferClass, Manifest
 
@@ -119,6 +119,8 @@ CARRIES: Final = (
     BufferRequirement("step_length", "carry", "i32", (SEQS,)),
     BufferRequirement("token_ring", "carry", "i64", (SEQS, None)),
 )
+ROUND: Final = ("draft_precompute", "draft", "verify", "accept")
+"""The programs of a round, in their order."""
 SCORING: Final = (
     BufferRequirement("targets", "input", "i64", (TOKENS,)),
     BufferRequirement("nll", "output", "f32", (TOKENS,)),
@@ -129,6 +131,74 @@ def check_generation(manifest: Manifest, settings: TextSettings) -> None:
     """Raises ContractError, listing everything that generation lacks."""
     buffers = (*STEP_INPUTS, NEXT_TOKEN, *(CARRIES if "begin" in manifest.programs else ()))
     _check(manifest, settings, "generate text", ("prefill", "decode"), buffers)
+
+
+def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
+    """The rows of a round: the anchor and the drafts after it, the most tokens that a round gives.
+
+    Raises ContractError where there is no draft model, or listing everything that driving one lacks.
+    """
+    if "begin_spec" not in manifest.programs:
+        raise ContractError(
+            "this folder has no draft model to speculate with",
+            "build it with `kern build MODEL --draft …`, or generate without --spec",
+        )
+    check_generation(manifest, settings)
+    rows = _round_rows(manifest)
+    if rows is None:
+        raise _lacking("speculate", [f"carry round_tokens: i64 [{SEQS.sym} * rows], two rows or more"])
+    _check(manifest, settings, "speculate", ("begin", *ROUND), (*CARRIES, *_speculation(rows)))
+    faults = [*_wrong_sizes(manifest, rows), *_short_rings(manifest, rows)]
+    if faults:
+        raise _lacking("speculate", faults)
+    return rows
+
+
+def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
+    """The programs of a round of `rows` rows, each with the tokens that it is called with."""
+    return tuple((name, rows - 1 if name == "draft" else rows) for name in ROUND)
+
+
+def _round_rows(manifest: Manifest) -> int | None:
+    """The rows that `round_tokens` has for each sequence; None where it does not say."""
+    buffer = manifest.buffers.get("round_tokens")
+    match buffer.shape if buffer is not None else ():
+        case (Mul(mul=(extent, rows)),) if extent == SEQS and rows >= 2:
+            return rows
+    return None
+
+
+def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
+    """What a caller of rounds of `rows` rows reads."""
+    each_row = (Mul(mul=(SEQS, rows)),)
+    return (
+        BufferRequirement("round_tokens", "carry", "i64", each_row),
+        BufferRequirement("predicted", "carry", "i64", each_row),
+        BufferRequirement("accepted", "carry", "i32", (SEQS, None)),
+        BufferRequirement("round_count", "carry", "i64", (SEQS,)),
+    )
+
+
+def _wrong_sizes(manifest: Manifest, rows: int) -> Iterator[str]:
+    """Programs that do not take as many tokens as a round gives them."""
+    whole = manifest.symbols[TOKENS.sym]
+    for name, tokens in (("begin_spec", 1), *round_calls(rows)):
+        narrowed = manifest.programs[name].symbols.get(TOKENS.sym)
+        low = whole.min if narrowed is None or narrowed.min is None else narrowed.min
+        high = whole.max if narrowed is None or narrowed.max is None else narrowed.max
+        if not low <= tokens <= high:
+            yield f"program {name} for {TOKENS.sym} = {tokens}"
+
+
+def _short_rings(manifest: Manifest, rows: int) -> Iterator[str]:
+    """Rings that do not hold the tokens of two rounds, or the counts of as many rounds as the tokens' ring holds."""
+    ring, counts = (manifest.buffers[name].shape[1] for name in ("token_ring", "accepted"))
+    assert isinstance(ring, int)
+    assert isinstance(counts, int)
+    if ring < 2 * rows:
+        yield f"{2 * rows} places in token_ring, for two rounds"
+    if counts < ring // rows:
+        yield f"{ring // rows} places in accepted, for as many rounds as token_ring holds"
 
 
 def check_scoring(manifest: Manifest, settings: TextSettings) -> None:
@@ -145,10 +215,14 @@ def _check(
 ) -> None:
     missing = [*_missing(manifest, programs, buffers), *_too_small(manifest, settings)]
     if missing:
-        raise ContractError(
-            f"this folder cannot {purpose}; it lacks " + "; ".join(missing),
-            "give a folder that keeps the text contract, or drive this one with kern.load",
-        )
+        raise _lacking(purpose, missing)
+
+
+def _lacking(purpose: str, missing: list[str]) -> ContractError:
+    return ContractError(
+        f"this folder cannot {purpose}; it lacks " + "; ".join(missing),
+        "give a folder that keeps the text contract, or drive this one with kern.load",
+    )
 
 
 def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[BufferRequirement, ...]) -> Iterator[str]:

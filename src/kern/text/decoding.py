@@ -35,13 +35,13 @@ def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -
     """
     executable, apart = sequence.executable, stride(sequence.executable)
     sequence.place([token], position)
-    sequence.run("begin", 1)
+    sequence.run(("begin", 1))
     readings: deque[tuple[PendingArray, int]] = deque()
     launched = given = 0
     while given < steps:
         while launched < steps and len(readings) < AHEAD and not (readings and readings[0][0].done()):
             for _ in range(min(apart, steps - launched)):
-                sequence.run("decode", 1)
+                sequence.run(("decode", 1))
                 launched += 1
             readings.append((executable.read_async("token_ring"), launched))
         reading, reached = readings.popleft()
@@ -58,7 +58,7 @@ def host_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> 
     for step in range(steps):
         sequence.place([token], position + step)
         if begins:
-            sequence.run("begin", 1)
-        sequence.run("decode", 1)
+            sequence.run(("begin", 1))
+        sequence.run(("decode", 1))
         token = int(np.asarray(executable.read("next_token"))[0])
         yield token

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.contract import check_generation
+from kern.text.contract import check_generation, check_speculation, round_calls
 from kern.text.decoding import Decode, device_fed, host_fed
-from kern.text.sequence import PagedSequence, PromptError, check_ids, check_room
+from kern.text.sequence import PagedSequence, PromptError, SizedCall, check_ids, check_room
+from kern.text.speculation import Driver, Rounds, device_driven, host_driven, speculative
 from kern.text.tokenizer import TextStream, Tokenizer
 
 Stop = Literal["length", "stop_token"]
+
+DRIVERS: Final[dict[Driver, Rounds]] = {"device": device_driven, "host": host_driven}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +31,16 @@ class Token:
 class Generation:
     """One generation under way: an iterator over tokens that keeps what it has given.
 
-    `stop` is None until the end. The stop token is the last of `output_ids`; text held back for an
-    incomplete character comes with the last token. Times are in seconds; decode's is the time spent waiting
-    for tokens, the caller's own left out.
+    `accepted` are the drafts that each round accepted, where it speculates: a round gives one token more than that,
+    of which the last round's may lie past the end and be dropped. `stop` is None until the end. The stop token is
+    the last of `output_ids`; text held back for an incomplete character comes with the last token. Times are in
+    seconds; decode's is the time spent waiting for tokens, the caller's own left out.
     """
 
     def __init__(self, generator: Generator, prompt_ids: Sequence[int], max_tokens: int, ignore_stop: bool) -> None:
         self.prompt_ids = tuple(prompt_ids)
         self.output_ids: list[int] = []
+        self.accepted: list[int] = []
         self.text = ""
         self.stop: Stop | None = None
         self.prefill_s = 0.0
@@ -63,7 +68,7 @@ class Generation:
         self.prefill_s = time.perf_counter() - started
         # The last token needs no state of its own, so one more than the room left can be generated.
         steps = min(self._max_tokens, generator.capacity - len(prompt) + 1)
-        ids = generator.decode(number, prompt[-1], len(prompt) - 1, steps)
+        ids = generator.decode(number, prompt[-1], len(prompt) - 1, steps, self.accepted)
         stream = TextStream(generator.tokenizer)
         for step in range(steps):
             started = time.perf_counter()
@@ -97,23 +102,28 @@ class Generator:
         chunk: int = 512,
         eager: bool = False,
         host_fed: bool = False,
+        spec: Driver | None = None,
     ) -> None:
         """`chunk` is the most tokens a prefill call takes, at most what the program allows.
 
         `graphs` says what was recorded as a graph, program and tokens; with `eager`, nothing is. With
-        `host_fed`, each step waits for the one before, though the manifest could feed itself. Raises
-        ContractError and PromptError.
+        `host_fed`, each step waits for the one before, though the manifest could feed itself. With `spec`, the
+        manifest's draft model proposes tokens, which change nothing but the speed: rounds follow one another on
+        the device, or the host reads and judges each, the slow and simple way. Raises ContractError and PromptError.
         """
         check_generation(executable.manifest, tokenizer.settings)
+        self.spec: Driver | None = spec
+        self.rows = 1 if spec is None else check_speculation(executable.manifest, tokenizer.settings)
         if chunk < 1:
             raise PromptError(f"a chunk of {chunk} tokens is none", "give at least 1")
         self.tokenizer = tokenizer
         self._sequence = PagedSequence(executable, tokenizer.settings)
         self._chunk = min(chunk, self._sequence.most_tokens("prefill"))
         self._decode = _decode(executable, host_fed)
-        self.graphs: tuple[tuple[str, int], ...] = () if eager else (("prefill", self._chunk), ("decode", 1))
-        for program, tokens in self.graphs:
-            self._sequence.record(program, tokens)
+        recorded = {} if eager else self._recorded()
+        for calls in recorded.values():
+            self._sequence.record(*calls)
+        self.graphs: tuple[SizedCall, ...] = tuple(recorded)
 
     @property
     def executable(self) -> Executable:
@@ -122,7 +132,7 @@ class Generator:
 
     @property
     def runs_ahead(self) -> bool:
-        """Whether steps are launched before the tokens of those before them are known."""
+        """Whether plain steps are launched before the tokens of those before them are known."""
         return self._decode is device_fed
 
     @property
@@ -151,19 +161,30 @@ class Generator:
         for start in range(0, len(ids), self._chunk):
             chunk = ids[start : start + self._chunk]
             self._sequence.place(chunk, start)
-            self._sequence.run("prefill", len(chunk))
+            self._sequence.run(("prefill", len(chunk)))
         self._sequence.executable.synchronize()
         return number
 
-    def decode(self, text: int, token: int, position: int, steps: int) -> Iterator[int]:
+    def decode(self, text: int, token: int, position: int, steps: int, accepted: list[int]) -> Iterator[int]:
         """The `steps` ids after `token`, whose state comes to stand at `position` of the text of that number.
 
-        Raises Superseded where another text has been begun in the executable by then.
+        What each round accepts is appended to `accepted`. Raises Superseded where another text has been begun in
+        the executable by then.
         """
-        ids = self._decode(self._sequence, token, position, steps)
+        decode = self._decode
+        if self.spec is not None:
+            decode = speculative(DRIVERS[self.spec], self.rows, decode, accepted)
+        ids = decode(self._sequence, token, position, steps)
         for _ in range(steps):
             self._sequence.require(text)
             yield next(ids)
+
+    def _recorded(self) -> dict[SizedCall, tuple[SizedCall, ...]]:
+        """What is recorded, the calls of each graph by what it is called: a round of the device is one graph."""
+        single: tuple[SizedCall, ...] = (("prefill", self._chunk), ("decode", 1))
+        if self.spec == "device":
+            return {each: (each,) for each in single} | {("round", self.rows): round_calls(self.rows)}
+        return {each: (each,) for each in (*single, *(round_calls(self.rows) if self.spec else ()))}
 
 
 def check_prompt(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> None:

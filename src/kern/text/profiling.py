@@ -47,7 +47,7 @@ def profile_decode(executable: Executable, tokenizer: Tokenizer, context: int) -
 def _step(sequence: PagedSequence, position: int) -> tuple[LaunchTime, ...]:
     sequence.place([0], position)
     if "begin" in sequence.executable.manifest.programs:
-        sequence.run("begin", 1)
+        sequence.run(("begin", 1))
     return sequence.profile("decode", 1)
 
 

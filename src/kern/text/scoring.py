@@ -53,7 +53,7 @@ def score(
         part = given[start : start + chunk]
         sequence.place(part, start)
         executable.write("targets", np.asarray(targets[start : start + chunk], dtype=np.int64))
-        sequence.run("score", len(part))
+        sequence.run(("score", len(part)))
         total += float(np.sum(executable.read("nll")[: len(part)], dtype=np.float64))
         if progress is not None:
             progress(start + len(part), len(given))

@@ -29,6 +29,9 @@ class Superseded(KernError):
     code: ClassVar[str] = "superseded"
 
 
+SizedCall = tuple[str, int]
+"""A program and the tokens that it is called with."""
+
 _TEXTS: Final[WeakKeyDictionary[Executable, int]] = WeakKeyDictionary()
 """How many texts have been begun in each executable's state, whoever drives it."""
 
@@ -43,7 +46,7 @@ class PagedSequence:
     def __init__(self, executable: Executable, settings: TextSettings) -> None:
         """`settings` have been checked against the executable's manifest."""
         self.executable = executable
-        self._graphs: dict[tuple[str, int], ExecutableGraph] = {}
+        self._graphs: dict[tuple[SizedCall, ...], ExecutableGraph] = {}
         self.capacity = min(executable.capacity, settings.positions)
         self._pages = -(-self.capacity // PAGE)
         executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1))
@@ -78,25 +81,26 @@ class PagedSequence:
         write("seq_lens", np.array([end], dtype=np.int32))
         write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32))
 
-    def record(self, program: str, tokens: int) -> None:
-        """Have `run` of this program and size replay a graph from now on."""
-        self._graphs[program, tokens] = self.recorded(program, tokens, 1)
+    def record(self, *calls: SizedCall) -> None:
+        """Have `run` of these calls replay a graph from now on."""
+        self._graphs[calls] = self.recorded(*calls)
 
-    def recorded(self, program: str, tokens: int, times: int) -> ExecutableGraph:
-        """A graph that runs `program` over the inputs in place `times` times."""
-        return self.executable.graph([(program, self._values(tokens))] * times)
+    def recorded(self, *calls: SizedCall) -> ExecutableGraph:
+        """A graph that runs these calls over the inputs in place."""
+        return self.executable.graph([(program, self._values(tokens)) for program, tokens in calls])
 
     def profile(self, program: str, tokens: int) -> tuple[LaunchTime, ...]:
         """Run `program` over the inputs in place, and wait; the time of each launch."""
         return self.executable.profile(program, self._values(tokens))
 
-    def run(self, program: str, tokens: int) -> None:
-        """Run `program` over the inputs in place."""
-        graph = self._graphs.get((program, tokens))
-        if graph is None:
-            self.executable.run(program, self._values(tokens))
-        else:
+    def run(self, *calls: SizedCall) -> None:
+        """Run these calls, in order, over the inputs in place."""
+        graph = self._graphs.get(calls)
+        if graph is not None:
             graph.launch()
+            return
+        for program, tokens in calls:
+            self.executable.run(program, self._values(tokens))
 
     def _values(self, tokens: int) -> dict[str, int]:
         return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}

@@ -1,0 +1,37 @@
+"""What must hold on the device after each round of speculation, whatever the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kern.runtime.executable import Executable
+from kern.text.contract import PAGE
+
+
+def assert_between_rounds(executable: Executable, ids: Sequence[int], anchor: int, accepted: Sequence[int]) -> None:
+    """The state after rounds that accepted these many: `ids` is the whole text, its place `anchor` the next anchor.
+
+    The pages are as many as the capacity takes, in order.
+    """
+
+    def read(name: str) -> list[int]:
+        found: list[int] = executable.read(name).reshape(-1).tolist()
+        return found
+
+    slots = -(-executable.capacity // PAGE) * PAGE
+    rows = range(len(read("round_tokens")))
+    before = anchor - accepted[-1] - 1
+    assert read("step_position") == [anchor]
+    assert read("round_count") == [len(accepted)]
+    assert read("round_tokens")[0] == ids[anchor]
+    assert read("round_positions") == [anchor + row for row in rows]
+    assert read("round_slots") == [anchor + row if anchor + row < slots else -1 for row in rows]
+    # The target's own state and the draft's now reach up to the anchor, which has none.
+    assert read("feature_positions") == [before + row for row in rows]
+    assert read("feature_slots") == [before + row if row <= accepted[-1] else -1 for row in rows]
+    counts = read("accepted")
+    recent = range(max(0, len(accepted) - len(counts)), len(accepted))
+    assert [counts[place % len(counts)] for place in recent] == [accepted[place] for place in recent]
+    ring = read("token_ring")
+    last = range(max(anchor - sum(accepted) - len(accepted), anchor - len(ring) + 1), anchor + 1)
+    assert [ring[place % len(ring)] for place in last] == [ids[place] for place in last]

@@ -1,0 +1,151 @@
+"""A toy target with a toy draft: every round accepts exactly what a test asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kern.manifest.builder import Argument, ManifestBuilder
+from kern.manifest.expressions import Add
+from kern.manifest.types import Arg, Impl, Kernel, Manifest, Step
+from kern.text.contract import PAGE, TEXT_FILE, DecodeBytes, TextSettings
+from support.artifacts import SUPPORT, compiled, write_artifact
+
+ROWS: Final = 8
+RING: Final = 64
+COUNTS: Final = 64
+VOCABULARY: Final = 97
+POSITIONS: Final = 512
+CHUNK: Final = 64
+MODULE: Final = "toy.so"
+TABLE: Final = np.random.default_rng(11).permutation(VOCABULARY)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What of the toy's manifest a test may choose; `mistake` is added to what `accept` accepts."""
+
+    rows: int = ROWS
+    ring: int = RING
+    counts: int = COUNTS
+    mistake: int = 0
+
+
+def _kernel(name: str, *params: str) -> Kernel:
+    args = tuple(Arg(arg=index) for index in range(len(params)))
+    step = Step(symbol=name, params=params, block=(1, 1, 1), grid=(1, 1, 1), shared_mem=0, cubin=MODULE, args=args)
+    return Kernel(params=params, impl=Impl(steps=(step,)))
+
+
+OUT, IN, INOUT = "out buffer<i64>", "in buffer<i64>", "inout buffer<i64>"
+ROUND_OUT: Final = (OUT, OUT, OUT, OUT, OUT, OUT, INOUT)
+KERNELS: Final = {
+    "target": (OUT, "out buffer<f32>", "inout ptr", IN, IN, IN, IN, "i32", "i32"),
+    "project": ("inout ptr", "in buffer<f32>", IN, IN, "i32"),
+    "draft": (INOUT, "inout ptr", IN, IN, IN, "i32", "i32"),
+    "begin": (OUT, OUT, OUT, "out buffer<i32>", INOUT, IN, IN, *["in buffer<i32>"] * 3, "i32"),
+    "advance": (INOUT, INOUT, INOUT, "inout buffer<i32>", INOUT, IN, "i32", "i32"),
+    "begin_spec": (*ROUND_OUT, OUT, "i32", "i32", "i32", IN, IN),
+    "accept": (
+        *(INOUT, INOUT, INOUT, OUT, OUT, OUT, INOUT, INOUT),
+        *("i32", "i32", "i32", "inout buffer<i32>", IN, "i32", "i32"),
+    ),
+}
+
+
+def toy_manifest(sizes: Sizes) -> Manifest:
+    """Programs of target and draft under the names of the text contract."""
+    b, rows = ManifestBuilder("toy speculation"), sizes.rows
+    for name, params in KERNELS.items():
+        b.kernel(name, _kernel(name, *params))
+    tokens, seqs = b.symbol("tokens", max=CHUNK), b.symbol("seqs", max=1)
+    pages = b.symbol("pages", max=POSITIONS // PAGE)
+    kv, draft_kv = (b.state(name, bytes_per_token=8, granule=PAGE) for name in ("kv", "draft_kv"))
+    token_ids, positions, slots = (b.input(n, "i64", [tokens]) for n in ("token_ids", "positions", "slot_mapping"))
+    block_table = b.input("block_table", "i32", [seqs, pages])
+    seq_lens = b.input("seq_lens", "i32", [seqs])
+    first_rows = b.input("cu_seqlens_q", "i32", [Add(add=(seqs, 1))])
+    table, spoilt = b.weight("table", "i64", [VOCABULARY]), b.weight("spoilt", "i64", [POSITIONS + ROWS])
+    next_token = b.output("next_token", "i64", [seqs])
+    step = [b.carry(f"step_{n}", "i64", [seqs]) for n in ("token", "position", "slot")]
+    step_length, ring = b.carry("step_length", "i32", [seqs]), b.carry("token_ring", "i64", [seqs, sizes.ring])
+    each_row = ("round_tokens", "round_positions", "round_slots", "feature_positions", "feature_slots", "predicted")
+    *of_round, predicted = (b.carry(name, "i64", [seqs * rows]) for name in each_row)
+    features = b.carry("features", "f32", [tokens])
+    accepted, count = b.carry("accepted", "i32", [seqs, sizes.counts]), b.carry("round_count", "i64", [seqs])
+    spare, unused = b.workspace("spare", "i64", [tokens]), b.workspace("unused", "f32", [tokens])
+    round_tokens, round_positions, round_slots, feature_positions, feature_slots = of_round
+    round_state: tuple[Argument, ...] = (*of_round, step[1], ring, count, rows, sizes.ring, pages)
+
+    p = b.program("prefill")
+    p.dispatch("target", spare, features, kv, table, token_ids, positions, slots, tokens, VOCABULARY)
+    p.dispatch("project", draft_kv, features, positions, slots, tokens)
+    carries = (*step, step_length, ring)
+    p = b.program("decode", tokens=(1, 1))
+    p.dispatch("target", next_token, unused, kv, table, *step, 1, VOCABULARY)
+    p.dispatch("advance", *carries, next_token, pages, sizes.ring)
+    b.program("begin", tokens=(1, 1)).dispatch(
+        "begin", *carries, token_ids, positions, block_table, seq_lens, first_rows, sizes.ring
+    )
+    b.program("begin_spec", tokens=(1, 1)).dispatch("begin_spec", *round_state, token_ids, positions)
+    p = b.program("draft_precompute", tokens=(rows, rows))
+    p.dispatch("project", draft_kv, features, feature_positions, feature_slots, rows)
+    p = b.program("draft", tokens=(rows - 1, rows - 1))
+    p.dispatch("draft", round_tokens, draft_kv, table, spoilt, round_positions, rows - 1, VOCABULARY)
+    p = b.program("verify", tokens=(rows, rows))
+    p.dispatch("target", predicted, features, kv, table, round_tokens, round_positions, round_slots, rows, VOCABULARY)
+    p = b.program("accept", tokens=(rows, rows))
+    p.dispatch("accept", *round_state, accepted, predicted, sizes.mistake, sizes.counts)
+    return b.build()
+
+
+def settings(stop_ids: Sequence[int] = (), positions: int = POSITIONS) -> TextSettings:
+    """text.json of the toy."""
+    return TextSettings(
+        vocabulary=VOCABULARY,
+        positions=positions,
+        embedding="table",
+        stop_ids=tuple(stop_ids),
+        bos=None,
+        chat_template=None,
+        tokenizer_sha256=None,
+        decode_bytes=DecodeBytes(fixed=8 * VOCABULARY, per_context_token=8),
+    )
+
+
+def write_toy(
+    folder: Path, spoilt: Iterable[int] = (), sizes: Sizes | None = None, manifest: Manifest | None = None
+) -> Path:
+    """The toy's folder, its draft wrong at the positions `spoilt`."""
+    marks = np.zeros(POSITIONS + ROWS, np.int64)
+    marks[list(spoilt)] = 1
+    weights: Mapping[str, NDArray[Any]] = {"table": TABLE.astype(np.int64), "spoilt": marks}
+    image = compiled((SUPPORT / "toy_speculation.c").read_text())
+    write_artifact(folder, manifest or toy_manifest(sizes or Sizes()), {MODULE: image}, weights)
+    (folder / TEXT_FILE).write_text(settings().model_dump_json())
+    return folder
+
+
+def continuation(prompt: Sequence[int], count: int) -> list[int]:
+    """The `count` ids that the target gives after `prompt`."""
+    ids = list(prompt)
+    total = sum(id * (place + 1) for place, id in enumerate(ids))
+    for _ in range(count):
+        ids.append(int(TABLE[ids[-1]] + total) % VOCABULARY)
+        total += ids[-1] * len(ids)
+    return ids[len(prompt) :]
+
+
+def spoiling(prompt: int, accepts: Sequence[int], rows: int = ROWS) -> list[int]:
+    """The positions at which the draft must be wrong, so that rounds after a prompt accept just so many."""
+    anchor, positions = prompt - 1, []
+    for accepted in accepts:
+        if accepted < rows - 1:
+            positions.append(anchor + accepted + 1)
+        anchor += accepted + 1
+    return positions

@@ -1,0 +1,90 @@
+"""What a manifest must have for its draft model to be driven, each lack told in one error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kern.manifest.reading import read
+from kern.manifest.types import Manifest
+from kern.runtime.loading import load
+from kern.text import Generator, Tokenizer
+from kern.text.contract import ContractError, check_generation, check_speculation
+from support.toy_speculation import ROWS, Sizes, settings, toy_manifest
+
+ROWS_UNKNOWN = "carry round_tokens: i64 [seqs * rows], two rows or more"
+
+
+def edited(edit: dict[str, Any], sizes: Sizes | None = None) -> Manifest:
+    """The toy's manifest with some places set; None takes a place out."""
+    manifest = toy_manifest(sizes or Sizes()).model_dump(mode="json", by_alias=True, exclude_none=True)
+    for place, value in edit.items():
+        *path, last = place.split("/")
+        target = manifest
+        for key in path:
+            target = target[key]
+        if value is None:
+            del target[last]
+        else:
+            target[last] = value
+    found = read(json.dumps(manifest).encode())
+    assert found.manifest is not None, found.diagnostics
+    return found.manifest
+
+
+def test_the_toy_lacks_nothing() -> None:
+    assert check_speculation(toy_manifest(Sizes()), settings()) == ROWS
+    assert check_speculation(toy_manifest(Sizes(rows=5)), settings()) == 5
+
+
+@pytest.mark.parametrize(
+    ("edit", "lacks"),
+    [
+        ({"programs/draft": None}, "program draft"),
+        ({"programs/accept": None}, "program accept"),
+        ({"programs/verify": None, "programs/draft_precompute": None}, "program draft_precompute; program verify"),
+        ({"programs/begin": None}, "program begin"),
+        ({"buffers/round_tokens": None}, ROWS_UNKNOWN),
+        ({"buffers/round_tokens/dtype": "i32"}, "carry round_tokens: i64 [seqs * 8]"),
+        ({"buffers/round_tokens/shape": [8]}, ROWS_UNKNOWN),
+        ({"buffers/round_tokens/shape": [{"mul": ["tokens", 8]}]}, ROWS_UNKNOWN),
+        ({"buffers/round_tokens/shape": [{"mul": ["seqs", 1]}]}, ROWS_UNKNOWN),
+        ({"buffers/predicted/class": "workspace"}, "carry predicted: i64 [seqs * 8]"),
+        ({"buffers/predicted/shape": [{"mul": ["seqs", 7]}]}, "carry predicted: i64 [seqs * 8]"),
+        ({"buffers/accepted/dtype": "i64"}, "carry accepted: i32 [seqs, R]"),
+        ({"buffers/round_count": None}, "carry round_count: i64 [seqs]"),
+        ({"buffers/step_position/class": "output"}, "carry step_position: i64 [seqs]"),
+        ({"programs/draft/symbols/tokens": {"min": 8, "max": 8}}, "program draft for tokens = 7"),
+        ({"programs/begin_spec/symbols/tokens": {"min": 2, "max": 8}}, "program begin_spec for tokens = 1"),
+        ({"programs/accept/symbols/tokens": {"min": 1, "max": 7}}, "program accept for tokens = 8"),
+        ({"symbols/tokens/max": 7, "programs/verify/symbols": {}}, "program verify for tokens = 8"),
+        ({"buffers/token_ring/shape": ["seqs", 15]}, "16 places in token_ring, for two rounds"),
+        ({"buffers/accepted/shape": ["seqs", 7]}, "8 places in accepted"),
+        ({"buffers/token_ids/dtype": "i32"}, "input token_ids: i64 [tokens]"),
+    ],
+)
+def test_what_the_contract_misses_is_named(edit: dict[str, Any], lacks: str) -> None:
+    with pytest.raises(ContractError) as caught:
+        check_speculation(edited(edit), settings())
+
+    assert lacks in caught.value.message
+    assert caught.value.exit_code == 1
+
+
+def test_a_ring_of_two_rounds_and_as_many_counts_will_do() -> None:
+    sizes = Sizes(ring=2 * ROWS, counts=2)
+
+    assert check_speculation(toy_manifest(sizes), settings()) == ROWS
+
+
+def test_without_a_draft_model_the_rest_still_runs(tiny: Path) -> None:
+    tokenizer = Tokenizer.load(tiny)
+    with load(tiny, capacity=32) as executable:
+        check_generation(executable.manifest, tokenizer.settings)
+        for spec in ("device", "host"):
+            with pytest.raises(ContractError, match="no draft model") as caught:
+                Generator(executable, tokenizer, spec=spec)  # type: ignore[arg-type]
+            assert "--draft" in caught.value.help
