@@ -38,7 +38,7 @@ checks in one pass. It says nothing by itself, and what is decoded with it is wh
 - **Shape**: {layers} {family} layers of width {hidden}, MLP {ffn}, {heads} query and {kv_heads} key heads; taps at the
   output of target layers {taps} of {target_layers}; Markov rank {rank}; mask id {mask}; no confidence head.
 - **File**: `model.safetensors`, bf16, {bytes:,} bytes of tensors. `embed_tokens.weight` and `lm_head.weight` are left
-  out: they are the target's, frozen in training. Take them from the target.
+  out: they are the target's, frozen in training, and kern takes them from there.
 - **Layout**: the anchor stands first in a block, and row k predicts the token k + 1 places after it.
 
 ## Measured

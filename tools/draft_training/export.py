@@ -52,6 +52,7 @@ def save_draft(folder: Path, draft: Draft, card: str) -> None:
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         save_weights(work / "model.safetensors", draft)
+        (work / "model.safetensors").chmod(0o644)
         (work / "config.json").write_text(json.dumps(config_json(draft.config), indent=2) + "\n", encoding="utf-8")
         (work / "README.md").write_text(card, encoding="utf-8")
         work.chmod(0o755)

@@ -47,7 +47,10 @@ def complete(target: Target, requests: Sequence[Request], most: int, stop_ids: S
         row[: len(request.ids)] = torch.tensor(request.ids)
     drawn = _Drawing(target, requests, stop_ids, seed)
     tokens, prompts = tokens.to(target.device), prompts.to(target.device)
-    stepper, stops = target.stepper(len(requests), capacity), torch.tensor(list(stop_ids), device=target.device)
+    stepper, stops = (
+        target.stepper(len(requests), capacity),
+        torch.tensor(list(stop_ids), dtype=torch.int64, device=target.device),
+    )
     ended = torch.zeros(len(requests), dtype=torch.bool, device=target.device)
     for place in range(1, capacity):
         logits = stepper.step(tokens[:, place - 1])
@@ -65,7 +68,7 @@ class _Drawing:
         self.given = torch.tensor([len(request.ids) for request in requests], device=target.device)
         self._prompts = torch.tensor([request.prompt for request in requests], device=target.device)
         self._temperatures = torch.tensor([request.temperature for request in requests], device=target.device)
-        self._stop_ids = list(stop_ids)
+        self._stop_ids = torch.tensor(list(stop_ids), dtype=torch.int64, device=target.device)
         self._random = torch.Generator(target.device).manual_seed(seed)
 
     def next(self, logits: Tensor, place: int) -> Tensor:

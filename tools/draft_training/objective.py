@@ -67,7 +67,7 @@ def distance(drafted: Tensor, wanted: Tensor, labels: Tensor, places: Tensor, cr
     apart = (log_drafted.exp() - wanted.softmax(dim=-1)).abs().sum(dim=-1)
     weights = torch.exp(-places / DECAY)
     terms = cross_entropy * entropy + (1 - cross_entropy) * apart
-    return Distance((weights * terms).sum() / weights.sum(), 1 - apart.detach() / 2)
+    return Distance((weights * terms).sum() / weights.sum(), (1 - apart.detach() / 2).clamp_min(0))
 
 
 def _taken(ids: Tensor, places: Tensor) -> Tensor:

@@ -137,6 +137,8 @@ def _take(tokenizer: Tokenizer, grammar: Grammar, count: int, random_: random.Ra
     if not tokenizer.has_vocabulary:
         raise PromptError("the checkpoint has no tokenizer, so no prompt can be made", "give one that has one")
     words = _words(tokenizer, held_out=grammar is HELD_OUT)
+    if not words:
+        raise PromptError("the tokenizer has too few words that are one token", "prompts are made of English words")
     found: list[Request] = []
     for kind, share in _SHARES:
         wanted = round(count * share) if kind != _FREE else count - len(found)

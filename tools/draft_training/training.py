@@ -95,7 +95,7 @@ def train(target: Target, draft: Draft, texts: Sequence[Text], schedule: Schedul
         step += 1
         if step % max(1, schedule.steps // _TELLINGS) == 0 or step == 1:
             overlap = _by_place(found.overlap, places, draft.config.block)
-            tell(Step(step, progress, time.monotonic() - begin, float(found.loss), overlap))
+            tell(Step(step, progress, time.monotonic() - begin, found.loss.item(), overlap))
     return step
 
 
