@@ -124,9 +124,10 @@ def test_norms(cuda, rng, tokens):
     close(z, normed(x, weight))
 
 
+@pytest.mark.parametrize("narrower", [0, 8])
 @pytest.mark.parametrize("tokens", TOKENS)
-def test_silu_mul(cuda, rng, tokens):
-    ffn = cuda.sizes.ffn
+def test_silu_mul(cuda, rng, tokens, narrower):
+    ffn = cuda.sizes.ffn - narrower
     gate_up, y = bf16(rng.normal(size=(tokens, 2 * ffn)) * 4), poison((tokens, ffn), BF16)
     cuda.run("silu_mul", y, gate_up, ffn, tokens=tokens)
     gate, up = np.split(gate_up.astype(F64), 2, axis=1)

@@ -13,10 +13,12 @@ MAX_BLOCK: Final = RING // 2 - 1
 """Most drafts of a round: the ring of tokens holds those of two rounds."""
 BLOCK: Final = 7
 """Drafts of a round of the published models."""
+_FFN_STEP: Final = 8
+"""An MLP works on the target's workspaces, whose rows kernels read 16 bytes at once."""
 _QWEN3_VOCABULARY: Final = 151936
 _QWEN3_MASK: Final = 151669
 """The first row of Qwen3's table that no token uses."""
-_GEOMETRY: Final = ("hidden", "ffn", "heads", "kv_heads", "head_dim", "vocabulary")
+_GEOMETRY: Final = ("hidden", "heads", "kv_heads", "head_dim", "vocabulary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,11 @@ def fitted(draft: DraftConfig, target: TransformerConfig, *, before: bool = Fals
             raise UnsupportedModel(
                 f"the draft's {name} is {ours}, the target's {theirs}", "give a draft of this target"
             )
+    ffn = draft.transformer.ffn
+    if ffn > target.ffn or ffn % _FFN_STEP:
+        raise UnsupportedModel(
+            f"the draft's ffn is {ffn}, the target's {target.ffn}", f"as wide or narrower, a multiple of {_FFN_STEP}"
+        )
     if draft.target_layers not in (None, target.layers):
         raise UnsupportedModel(
             f"the draft's target has {draft.target_layers} layers, this one {target.layers}",
