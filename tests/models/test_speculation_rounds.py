@@ -1,0 +1,146 @@
+"""Rounds whose drafts stand to every length: a target that knows only the last token, and a Markov head that is it.
+
+The draft's layers add nothing to its logits and are read off for themselves: what they see of the text is right only
+if every round left the features of the rows that stood, at their positions, and of no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kern.models.config import preset
+from kern.models.random_checkpoint import RandomCheckpoint
+from support.draft_pair import CAPACITY, Pair, near
+from support.draft_reference import DraftReference, draft_config, draft_tensors
+from support.reference import Reference
+
+WITHIN = 0.05
+CONFIG = replace(preset("qwen3", "tiny"), layers=4, vocabulary=4096, max_positions=CAPACITY)
+TAKEN = (0, 7, 3, 1, 6, 2, 5, 4)
+"""Drafts that stand in the rounds of a text that begins with the oracle's first token."""
+
+
+@dataclass(frozen=True)
+class LastTokenOnly(RandomCheckpoint):
+    """A model whose layers add nothing: what follows a token depends on that token alone."""
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        found = super().tensor(name)
+        return np.zeros_like(found) if name.endswith(("o_proj.weight", "down_proj.weight")) else found
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """What follows each token, and what the draft says does."""
+
+    pair: Pair
+    following: NDArray[np.int64]
+    drafted: NDArray[np.int64]
+    first: int
+
+    def text(self, tokens: list[int], count: int) -> list[int]:
+        for _ in range(count):
+            tokens = [*tokens, int(self.following[tokens[-1]])]
+        return tokens
+
+    def drafts(self, anchor: int) -> list[int]:
+        found = [anchor]
+        for _ in range(self.pair.block):
+            found.append(int(self.drafted[found[-1]]))
+        return found[1:]
+
+
+def _path(following: NDArray[np.int64], first: int) -> list[int]:
+    """The tokens from `first` on until one comes again."""
+    path = [first]
+    while (token := int(following[path[-1]])) not in path:
+        path.append(token)
+    return path
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Iterator[Oracle]:
+    checkpoint = LastTokenOnly(CONFIG, 7)
+    target = Reference(CONFIG, cache(checkpoint.tensor))
+    config = draft_config(target, target_layer_ids=[0, 2], markov_rank=CONFIG.hidden)
+    embedding, norm, head = (
+        checkpoint.tensor(f"{name}.weight").astype(np.float32)
+        for name in ("model.embed_tokens", "model.norm", "lm_head")
+    )
+    scale = np.sqrt((embedding**2).mean(axis=1, keepdims=True) + CONFIG.norm_eps)
+    rows = (embedding / scale * norm).astype(ml_dtypes.bfloat16)
+    following = (rows.astype(np.float32) @ head.T).argmax(axis=1)
+    path = max((_path(following, first) for first in range(CONFIG.vocabulary)), key=len)
+    wrong = [path[i - 1] for i in np.cumsum([taken + 1 for taken in TAKEN])]
+    known = np.arange(CONFIG.vocabulary)
+    known[wrong] = next(t for t in known if following[t] not in following[wrong])  # as if they were another token
+    tensors = draft_tensors(config, 3) | {
+        "lm_head.weight": np.zeros((CONFIG.vocabulary, CONFIG.hidden), ml_dtypes.bfloat16),
+        "markov_head.markov_w1.weight": rows[known],
+        "markov_head.markov_w2.weight": checkpoint.tensor("lm_head.weight"),
+    }
+    pair = Pair(tmp_path_factory.mktemp("oracle"), checkpoint, DraftReference(config, tensors, target))
+    yield Oracle(pair, following, following[known], path[0])
+    pair.executable.close()
+
+
+@pytest.mark.parametrize("length", [0, 1, 13, 15, 16, 29])
+def test_every_length_of_accepted_drafts_leaves_the_right_round(oracle: Oracle, length: int) -> None:
+    p, prompt = oracle.pair, np.random.default_rng(length).integers(0, 500, length).tolist()
+    whole = oracle.text([*prompt, oracle.first], 60)
+    p.prefill(prompt)
+    p.begin(oracle.first, length)
+    start = length
+    for rounds, taken in enumerate(TAKEN, 1):
+        p.round("draft_precompute", "draft")
+        near(p.read("normed", p.block), p.reference.hidden(whole[:start], whole[start]), WITHIN)
+        assert p.ids("round_tokens") == [whole[start], *oracle.drafts(whole[start])]
+        p.round("verify")
+        assert p.ids("predicted")[: taken + 1] == whole[start + 1 : start + taken + 2]
+        p.round("accept")
+        start += taken + 1
+        assert p.ids("accepted")[0][:rounds] == list(TAKEN[:rounds])
+        assert (p.ids("step_position"), p.ids("round_count")) == ([start], [rounds])
+        ring = p.ids("token_ring")[0]
+        assert [ring[i % 64] for i in range(length, start + 1)] == whole[length : start + 1]
+
+
+def test_rounds_past_the_capacity_disturb_nothing_before_it(oracle: Oracle) -> None:
+    p, length = oracle.pair, CAPACITY - 20
+    whole = oracle.text([7] * length + [5], 21)
+    p.prefill(whole[:length])
+    p.begin(whole[length], length)
+    tokens: list[int] = []
+    while len(tokens) < 60:
+        before = p.ids("step_position")[0]
+        p.round()
+        ring = p.ids("token_ring")[0]
+        tokens += [ring[i % 64] for i in range(before + 1, p.ids("step_position")[0] + 1)]
+
+    assert tokens[:20] == whole[length + 1 : CAPACITY + 1]
+
+
+def test_a_round_of_one_graph_is_the_programs_one_by_one(oracle: Oracle) -> None:
+    p, length = oracle.pair, 9
+    whole = oracle.text([7] * length + [5], 60)
+    calls = [
+        (name, {"tokens": p.block if name == "draft" else p.block + 1, "seqs": 1, "pages": p.pages})
+        for name in ("draft_precompute", "draft", "verify", "accept")
+    ]
+    p.prefill(whole[:length])
+    p.begin(whole[length], length)
+    graph = p.executable.graph(calls)
+    for _ in range(6):
+        graph.launch()
+    reached, ring = p.ids("step_position")[0], p.ids("token_ring")[0]
+
+    assert p.ids("round_count") == [6]
+    assert [ring[i % 64] for i in range(length, reached + 1)] == whole[length : reached + 1]

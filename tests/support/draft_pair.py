@@ -1,0 +1,79 @@
+"""A target and its draft built from folders, and their programs run one by one on the host device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kern
+from kern.models.build import build
+from kern.models.random_checkpoint import RandomCheckpoint
+from kern.runtime.executable import Executable
+from support.draft_reference import DraftReference, save_draft
+from support.hf_folder import save_model
+from support.reference import F32
+
+CAPACITY = 128
+
+
+class Pair:
+    """A target and a draft, built and loaded, beside their reference."""
+
+    def __init__(self, folder: Path, checkpoint: RandomCheckpoint, reference: DraftReference, **options: Any) -> None:
+        self.reference, self.block = reference, int(reference.config["block_size"])
+        model = save_model(folder / "model", checkpoint)
+        draft = save_draft(folder / "draft", reference.config, reference.tensors)
+        family = checkpoint.config.family
+        build(family, folder / "built", checkpoint=model, target="host", draft=draft, **options)
+        self.executable: Executable = kern.load(folder / "built", capacity=CAPACITY, sharing=False)
+        pages = CAPACITY // 16
+        self.executable.write("block_table", np.arange(pages, dtype=np.int32)[::-1].reshape(1, -1).copy())
+        self.pages = pages
+
+    def run(self, program: str, tokens: int) -> None:
+        self.executable.run(program, {"tokens": tokens, "seqs": 1, "pages": self.pages})
+
+    def place(self, ids: Sequence[int], start: int) -> None:
+        positions = np.arange(start, start + len(ids))
+        write, last = self.executable.write, CAPACITY // 16 - 1
+        write("token_ids", np.array(ids, np.int64))
+        write("positions", positions)
+        write("slot_mapping", (last - positions // 16) * 16 + positions % 16)
+        write("seq_lens", np.array([start + len(ids)], np.int32))
+        write("cu_seqlens_q", np.array([0, len(ids)], np.int32))
+
+    def prefill(self, ids: Sequence[int], chunks: Sequence[int] | None = None) -> None:
+        start = 0
+        for chunk in chunks or ([len(ids)] if ids else []):
+            self.place(ids[start : start + chunk], start)
+            self.run("prefill", chunk)
+            start += chunk
+        assert start == len(ids)
+
+    def begin(self, anchor: int, position: int) -> None:
+        self.place([anchor], position)
+        self.run("begin_spec", 1)
+
+    def read(self, name: str, rows: int) -> F32:
+        found = np.asarray(self.executable.read(name))
+        return found[:rows].astype(np.float32)
+
+    def round(self, *programs: str) -> None:
+        """The programs of a round, or some of them."""
+        for name in programs or ("draft_precompute", "draft", "verify", "accept"):
+            self.run(name, self.block if name == "draft" else self.block + 1)
+
+    def ids(self, name: str) -> list[int]:
+        """A carry of integers."""
+        found: list[int] = np.asarray(self.executable.read(name)).tolist()
+        return found
+
+
+def near(got: F32, want: F32, within: float) -> None:
+    """Each row off by less than this part of its length."""
+    assert got.shape == want.shape
+    wrong, size = (np.linalg.norm(x.reshape(len(x), -1), axis=1) for x in (got - want, want))
+    assert (wrong <= within * size).all(), f"a row is off by {(wrong / size).max():.2%}"
