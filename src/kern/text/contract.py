@@ -123,9 +123,9 @@ ROUND: Final = ("draft_precompute", "draft", "verify", "accept")
 """The programs of a round, in their order, each at as many tokens as the round has rows, `draft` at one fewer.
 
 Row 0 of `round_tokens` is the anchor, the last token known, whose state the round is the first to make.
-`draft_precompute` brings the draft's state up to the anchor, `draft` puts its tokens into the rows behind, `verify` puts
-what the target says after each row into `predicted`. `accept` counts the drafts that agree, from the first, and puts
-the count into `accepted` at `round_count` modulo its length; the tokens at positions up to the next anchor's into
+`draft_precompute` brings the draft's state up to the anchor, `draft` puts its tokens into the rows behind, `verify`
+puts what the target says after each row into `predicted`. `accept` counts the drafts that agree, from the first, and
+puts the count into `accepted` at `round_count` modulo its length; the tokens at positions up to the next anchor's into
 `token_ring`, each at its position modulo the ring's size; the next anchor into `round_tokens` and its position into
 `step_position`. `begin_spec` makes the token in the inputs the first anchor, and `round_count` 0. `prefill` leaves the
 draft's state too. Where fewer places than rows are left, a caller goes on with `begin` and `decode`.
