@@ -109,7 +109,8 @@ class Generator:
         `graphs` says what was recorded as a graph, program and tokens; with `eager`, nothing is. With
         `host_fed`, each step waits for the one before, though the manifest could feed itself. With `spec`, the
         manifest's draft model proposes tokens, which change nothing but the speed: rounds follow one another on
-        the device, or the host reads and judges each, the slow and simple way. Raises ContractError and PromptError.
+        the device, or the host reads and judges each, the slow and simple way; `rows` is the most tokens that a round
+        gives, 1 without. Raises ContractError and PromptError.
         """
         check_generation(executable.manifest, tokenizer.settings)
         self.spec: Driver | None = spec
