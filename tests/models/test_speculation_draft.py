@@ -143,6 +143,11 @@ def test_tables_equal_to_the_targets_are_shared(tmp_path: Path) -> None:
     assert opened(tmp_path / "other", {"rope_theta": 1e4}, **equal, **other).shared == {"embedding"}
 
 
+def test_a_table_of_its_own_for_both_ends_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="lm_head is its own embed_tokens"):
+        opened(tmp_path / "draft", {"tie_word_embeddings": True}, ("embed_tokens",))
+
+
 def test_fc_is_cut_by_taps(tmp_path: Path) -> None:
     draft = opened(tmp_path / "draft", {})
     part = draft.part

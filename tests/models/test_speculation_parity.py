@@ -33,12 +33,13 @@ CASES: dict[str, Case] = {
 }
 
 
-def made(folder: Path, case: Case, **options: Any) -> Pair:
+def made(folder: Path, case: Case, target: str = "host", **options: Any) -> Pair:
     family, changes, own = case
     checkpoint = RandomCheckpoint(replace(preset(family, "tiny"), layers=6, max_positions=CAPACITY), 7)
-    target = Reference(checkpoint.config, cache(checkpoint.tensor))
-    config = draft_config(target, **changes)
-    return Pair(folder, checkpoint, DraftReference(config, draft_tensors(config, 3, own), target), **options)
+    model = Reference(checkpoint.config, cache(checkpoint.tensor))
+    config = draft_config(model, **changes)
+    reference = DraftReference(config, draft_tensors(config, 3, own), model)
+    return Pair(folder, checkpoint, reference, target=target, **options)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Itera
 @pytest.mark.parametrize("length", CONTEXTS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_intermediate_is_the_references(pair: Callable[[str], Pair], case: str, length: int) -> None:
-    p = pair(case)
+    check_intermediates(pair(case), length)
+
+
+def check_intermediates(p: Pair, length: int) -> None:
     reference, ids, anchor = p.reference, prompt(length, seed=length), 99
     p.prefill(ids)
     if length:
@@ -100,7 +104,11 @@ def test_a_context_in_pieces_is_that_at_once(pair: Callable[[str], Pair], case: 
 
 
 def test_rounds_leave_the_state_that_a_prefill_of_their_tokens_would(pair: Callable[[str], Pair]) -> None:
-    p, ids, anchor = pair("of its target's family"), prompt(21, seed=8), 40
+    check_rounds(pair("of its target's family"))
+
+
+def check_rounds(p: Pair) -> None:
+    ids, anchor = prompt(21, seed=8), 40
     p.prefill(ids)
     p.begin(anchor, len(ids))
     text = [*ids, anchor]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -26,6 +27,8 @@ WITHIN = 0.05
 CONFIG = replace(preset("qwen3", "tiny"), layers=4, vocabulary=4096, max_positions=CAPACITY)
 TAKEN = (0, 7, 3, 1, 6, 2, 5, 4)
 """Drafts that stand in the rounds of a text that begins with the oracle's first token."""
+MARGIN = 0.02
+"""Of what follows a token over the second best: many times what rounding changes."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,10 @@ class LastTokenOnly(RandomCheckpoint):
 
 @dataclass(frozen=True)
 class Oracle:
-    """What follows each token, and what the draft says does."""
+    """What follows each token; after `first`, the drafts of the rounds stand as TAKEN says."""
 
     pair: Pair
     following: NDArray[np.int64]
-    drafted: NDArray[np.int64]
     first: int
 
     def text(self, tokens: list[int], count: int) -> list[int]:
@@ -51,34 +53,30 @@ class Oracle:
             tokens = [*tokens, int(self.following[tokens[-1]])]
         return tokens
 
-    def drafts(self, anchor: int) -> list[int]:
-        found = [anchor]
-        for _ in range(self.pair.block):
-            found.append(int(self.drafted[found[-1]]))
-        return found[1:]
 
-
-def _path(following: NDArray[np.int64], first: int) -> list[int]:
-    """The tokens from `first` on until one comes again."""
+def _path(following: NDArray[np.int64], clear: NDArray[np.bool_], first: int) -> list[int]:
+    """The tokens from `first` on until one comes again, or one after which it is not clear what follows."""
     path = [first]
-    while (token := int(following[path[-1]])) not in path:
+    while clear[path[-1]] and (token := int(following[path[-1]])) not in path:
         path.append(token)
     return path
 
 
-@pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Iterator[Oracle]:
+def made(folder: Path, target: str) -> Oracle:
     checkpoint = LastTokenOnly(CONFIG, 7)
-    target = Reference(CONFIG, cache(checkpoint.tensor))
-    config = draft_config(target, target_layer_ids=[0, 2], markov_rank=CONFIG.hidden)
+    model = Reference(CONFIG, cache(checkpoint.tensor))
+    config = draft_config(model, target_layer_ids=[0, 2], markov_rank=CONFIG.hidden)
     embedding, norm, head = (
         checkpoint.tensor(f"{name}.weight").astype(np.float32)
         for name in ("model.embed_tokens", "model.norm", "lm_head")
     )
     scale = np.sqrt((embedding**2).mean(axis=1, keepdims=True) + CONFIG.norm_eps)
     rows = (embedding / scale * norm).astype(ml_dtypes.bfloat16)
-    following = (rows.astype(np.float32) @ head.T).argmax(axis=1)
-    path = max((_path(following, first) for first in range(CONFIG.vocabulary)), key=len)
+    logits = rows.astype(np.float32) @ head.T
+    following, best = logits.argmax(axis=1), np.sort(logits, axis=1)
+    clear = best[:, -1] - best[:, -2] > MARGIN
+    path = max((_path(following, clear, first) for first in range(CONFIG.vocabulary)), key=len)
+    assert len(path) > sum(TAKEN) + len(TAKEN) + 8
     wrong = [path[i - 1] for i in np.cumsum([taken + 1 for taken in TAKEN])]
     known = np.arange(CONFIG.vocabulary)
     known[wrong] = next(t for t in known if following[t] not in following[wrong])  # as if they were another token
@@ -87,13 +85,23 @@ def oracle(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Ite
         "markov_head.markov_w1.weight": rows[known],
         "markov_head.markov_w2.weight": checkpoint.tensor("lm_head.weight"),
     }
-    pair = Pair(tmp_path_factory.mktemp("oracle"), checkpoint, DraftReference(config, tensors, target))
-    yield Oracle(pair, following, following[known], path[0])
-    pair.executable.close()
+    pair = Pair(folder, checkpoint, DraftReference(config, tensors, model), target=target)
+    return Oracle(pair, following, path[0])
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Iterator[Oracle]:
+    found = made(tmp_path_factory.mktemp("oracle"), "host")
+    yield found
+    found.pair.executable.close()
 
 
 @pytest.mark.parametrize("length", [0, 1, 13, 15, 16, 29])
 def test_every_length_of_accepted_drafts_leaves_the_right_round(oracle: Oracle, length: int) -> None:
+    check_rounds(oracle, length)
+
+
+def check_rounds(oracle: Oracle, length: int) -> None:
     p, prompt = oracle.pair, np.random.default_rng(length).integers(0, 500, length).tolist()
     whole = oracle.text([*prompt, oracle.first], 60)
     p.prefill(prompt)
@@ -102,7 +110,9 @@ def test_every_length_of_accepted_drafts_leaves_the_right_round(oracle: Oracle, 
     for rounds, taken in enumerate(TAKEN, 1):
         p.round("draft_precompute", "draft")
         near(p.read("normed", p.block), p.reference.hidden(whole[:start], whole[start]), WITHIN)
-        assert p.ids("round_tokens") == [whole[start], *oracle.drafts(whole[start])]
+        drafts = p.ids("round_tokens")
+        assert drafts[: taken + 1] == whole[start : start + taken + 1]
+        assert taken == p.block or drafts[taken + 1] != whole[start + taken + 1]
         p.round("verify")
         assert p.ids("predicted")[: taken + 1] == whole[start + 1 : start + taken + 2]
         p.round("accept")
@@ -114,8 +124,12 @@ def test_every_length_of_accepted_drafts_leaves_the_right_round(oracle: Oracle, 
 
 
 def test_rounds_past_the_capacity_disturb_nothing_before_it(oracle: Oracle) -> None:
+    check_capacity(oracle)
+
+
+def check_capacity(oracle: Oracle) -> None:
     p, length = oracle.pair, CAPACITY - 20
-    whole = oracle.text([7] * length + [5], 21)
+    whole = oracle.text([7] * length + [oracle.first], 21)
     p.prefill(whole[:length])
     p.begin(whole[length], length)
     tokens: list[int] = []
@@ -129,8 +143,12 @@ def test_rounds_past_the_capacity_disturb_nothing_before_it(oracle: Oracle) -> N
 
 
 def test_a_round_of_one_graph_is_the_programs_one_by_one(oracle: Oracle) -> None:
+    check_graph(oracle)
+
+
+def check_graph(oracle: Oracle) -> None:
     p, length = oracle.pair, 9
-    whole = oracle.text([7] * length + [5], 60)
+    whole = oracle.text([7] * length + [oracle.first], 60)
     calls = [
         (name, {"tokens": p.block if name == "draft" else p.block + 1, "seqs": 1, "pages": p.pages})
         for name in ("draft_precompute", "draft", "verify", "accept")
@@ -142,5 +160,5 @@ def test_a_round_of_one_graph_is_the_programs_one_by_one(oracle: Oracle) -> None
         graph.launch()
     reached, ring = p.ids("step_position")[0], p.ids("token_ring")[0]
 
-    assert p.ids("round_count") == [6]
+    assert p.ids("accepted")[0][:7] == [*TAKEN[:6], 0]
     assert [ring[i % 64] for i in range(length, reached + 1)] == whole[length : reached + 1]

@@ -1,4 +1,4 @@
-"""A target and its draft built from folders, and their programs run one by one on the host device."""
+"""A target and its draft built from folders, and their programs run one by one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ CAPACITY = 128
 class Pair:
     """A target and a draft, built and loaded, beside their reference."""
 
-    def __init__(self, folder: Path, checkpoint: RandomCheckpoint, reference: DraftReference, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, checkpoint: RandomCheckpoint, reference: DraftReference, *, target: str, **options: Any
+    ) -> None:
         self.reference, self.block = reference, int(reference.config["block_size"])
         model = save_model(folder / "model", checkpoint)
         draft = save_draft(folder / "draft", reference.config, reference.tensors)
         family = checkpoint.config.family
-        build(family, folder / "built", checkpoint=model, target="host", draft=draft, **options)
+        build(family, folder / "built", checkpoint=model, target=target, draft=draft, **options)
         self.executable: Executable = kern.load(folder / "built", capacity=CAPACITY, sharing=False)
         pages = CAPACITY // 16
         self.executable.write("block_table", np.arange(pages, dtype=np.int32)[::-1].reshape(1, -1).copy())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from kern.models.checkpoint import Checkpoint
+from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import TransformerConfig
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.parameters import Shape
@@ -87,7 +87,13 @@ def open_draft(draft: str | Path, target: Checkpoint, *, seed: int, taps_before:
     folder = HuggingFaceCheckpoint(Path(draft))
     config = fitted(from_dspark(folder.settings), target.config, before=taps_before)
     check_tensors(folder, config)
-    return Draft(config, _shared(config, target.config, shared_tables(folder, target)), folder)
+    tables = shared_tables(folder, target)
+    if folder.settings.get("tie_word_embeddings") is True and TABLES[0] not in tables and TABLES[1] in tables:
+        raise CheckpointError(
+            "the draft's lm_head is its own embed_tokens (tie_word_embeddings)",
+            "give it an lm_head.weight, or leave embed_tokens.weight out, so that both are the target's",
+        )
+    return Draft(config, _shared(config, target.config, tables), folder)
 
 
 def _shared(config: DraftConfig, target: TransformerConfig, tables: frozenset[str]) -> frozenset[str]:
