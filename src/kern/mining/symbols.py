@@ -25,7 +25,7 @@ def short(symbol: str) -> str:
 
 
 def readable(symbol: str) -> str:
-    """A symbol's name with its simple template arguments: `vllm::rms_norm_kernel<BFloat16, 8>`; others are left out.
+    """A symbol's name with its simple template arguments: `at::native::reduce_kernel<512, 1>`; others are left out.
 
     Follows the Itanium C++ ABI's mangling as far as names go. What does not parse is shown as it stands.
     """
