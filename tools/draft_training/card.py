@@ -54,7 +54,7 @@ The share of rounds that accept draft k, of those that accept all before it:
 
 ## How it was made
 
-- **Target**: `{target}`{target_hash}, its weights rounded to bf16.
+- **Target**: `{target}`, its weights rounded to bf16.{target_hash}
 - **Text**: {texts:,} completions by the target, {tokens:,} tokens; {recipe}.
 - **Training**: {steps:,} of {planned:,} steps of {batch} texts with {anchors} blocks each, in {seconds:.0f} s on
   {device} (torch {torch}); AdamW, learning rate {rate:g}, {warm:.0%} warm-up, cosine to 0, gradients clipped at 1;
@@ -75,7 +75,7 @@ def model_card(config: DraftConfig, run: Run, found: Mapping[str, Acceptance], h
     """README.md: how the draft was made, and what was measured."""
     c, schedule = config.transformer, run.schedule
     return _CARD.format(
-        target=run.target, target_hash=f" (sha256 {run.target_sha256})" if run.target_sha256 else "",
+        target=run.target, target_hash=f" SHA-256:\n  `{run.target_sha256}`" if run.target_sha256 else "",
         block=config.block, layers=c.layers, family=c.family, hidden=c.hidden, ffn=c.ffn, heads=c.heads,
         kv_heads=c.kv_heads, taps=", ".join(map(str, config.taps)), target_layers=config.target_layers,
         rank=config.rank, mask=config.mask, bytes=stored_bytes(config), held_out=held_out, table=_table(found),

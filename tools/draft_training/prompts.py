@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -108,6 +108,8 @@ _LOW_TEMPERATURE: Final = 0.6
 _GREEDY_SHARE: Final = 0.6
 """Of training texts: greedy ones are what is measured, and the rest keeps them from being too few and too alike."""
 _FREE_TOKENS: Final = (16, 64)
+_TRIES: Final = 50
+"""Draws for each prompt wanted, before the grammar counts as exhausted."""
 _WORD: Final = re.compile(r"[A-Z][a-z]{1,11}\Z")
 
 
@@ -139,36 +141,43 @@ def _take(tokenizer: Tokenizer, grammar: Grammar, count: int, random_: random.Ra
     words = _words(tokenizer, held_out=grammar is HELD_OUT)
     if not words:
         raise PromptError("the tokenizer has too few words that are one token", "prompts are made of English words")
-    found: list[Request] = []
+    found: list[_Prompt] = []
     for kind, share in _SHARES:
         wanted = round(count * share) if kind != _FREE else count - len(found)
-        drawn = _draw(tokenizer, grammar, kind, words, random_)
-        different: dict[tuple[tuple[int, ...], int], Request] = {}
-        for _ in range(100 * wanted):
-            if len(different) == wanted:
-                break
-            request = next(drawn)
-            different.setdefault((request.ids, request.sampled), request)
+        different: dict[_Prompt, None] = {}
+        for _ in range(_TRIES * wanted):
+            if len(different) < wanted:
+                different[_draw(grammar, kind, words, random_)] = None
         if len(different) < wanted:
             raise PromptError(f"the grammar has fewer than {wanted} different prompts of kind {kind}", "ask for fewer")
-        found += different.values()
+        found += different
     random_.shuffle(found)
-    return found
+    return [Request(each.kind, tuple(_ids(tokenizer, each)), 0.0, each.sampled) for each in found]
 
 
-def _draw(
-    tokenizer: Tokenizer, grammar: Grammar, kind: str, words: Sequence[str], random_: random.Random
-) -> Iterator[Request]:
-    while True:
-        topic, manner = random_.choice(grammar.topics), random_.choice(grammar.manners)
-        if kind == _CHAT:
-            content = random_.choice(grammar.chats).format(topic=topic, manner=manner)
-            yield Request(kind, tuple(chat_prompt(tokenizer, [Message(role="user", content=content)])), 0.0)
-        elif kind == _OPENING:
-            text = random_.choice(grammar.openings).format(topic=topic, other=random_.choice(grammar.topics))
-            yield Request(kind, tuple(tokenizer.encode(text[0].upper() + text[1:])), 0.0)
-        else:
-            yield Request(kind, tuple(tokenizer.encode(random_.choice(words))), 0.0, random_.randint(*_FREE_TOKENS))
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt before it is ids."""
+
+    kind: str
+    text: str
+    sampled: int = 0
+
+
+def _draw(grammar: Grammar, kind: str, words: Sequence[str], random_: random.Random) -> _Prompt:
+    topic, manner = random_.choice(grammar.topics), random_.choice(grammar.manners)
+    if kind == _CHAT:
+        return _Prompt(kind, random_.choice(grammar.chats).format(topic=topic, manner=manner))
+    if kind == _OPENING:
+        text = random_.choice(grammar.openings).format(topic=topic, other=random_.choice(grammar.topics))
+        return _Prompt(kind, text[0].upper() + text[1:])
+    return _Prompt(kind, random_.choice(words), random_.randint(*_FREE_TOKENS))
+
+
+def _ids(tokenizer: Tokenizer, prompt: _Prompt) -> list[int]:
+    if prompt.kind == _CHAT:
+        return chat_prompt(tokenizer, [Message(role="user", content=prompt.text)])
+    return tokenizer.encode(prompt.text)
 
 
 def _words(tokenizer: Tokenizer, held_out: bool) -> list[str]:

@@ -1,0 +1,161 @@
+"""The command that trains a draft, from a folder to a folder, on the CPU; and its prompts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="training a draft needs torch, which kern itself does not")
+
+from draft_training.corpus import Corpus, Text, load_corpus
+from draft_training.prompts import HELD_OUT, TRAINING, PromptError, held_out_requests, training_requests
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
+
+from kern.models.config import preset
+from kern.models.random_checkpoint import RandomCheckpoint
+from kern.models.speculation.draft import open_draft
+from kern.text import Tokenizer
+from kern.text.contract import DecodeBytes, TextSettings
+from support.hf_folder import save_model
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "train_draft.py"
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+WORDS = ("The", "Once", "Many", "Some", "Water", "After", "Since", "While")
+CHECKPOINT = RandomCheckpoint(replace(preset("llama", "tiny"), layers=4), 7)
+
+
+def library() -> Library:
+    """One token a byte, and a few words that are one."""
+    vocabulary = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<end>"]
+    made = Library(models.BPE(vocab={letter: place for place, letter in enumerate(vocabulary)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(["<end>"])
+    made.add_tokens(list(WORDS))
+    return made
+
+
+def tokenizer() -> Tokenizer:
+    settings = TextSettings(
+        vocabulary=512,
+        positions=4096,
+        embedding="embedding",
+        stop_ids=(256,),
+        bos=None,
+        chat_template=TEMPLATE,
+        tokenizer_sha256=None,
+        decode_bytes=DecodeBytes(fixed=1, per_context_token=1),
+    )
+    return Tokenizer(settings, library().to_str())
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=200)
+
+
+def refused(*arguments: object) -> str:
+    """What is said of a command that fails as it should."""
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_model(tmp_path_factory.mktemp("model") / "tiny", CHECKPOINT)
+    (folder / "tokenizer.json").write_text(library().to_str())
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = tuple(Text("chat", tuple((seed * 7 + place) % 500 for place in range(24)), 4, False) for seed in range(6))
+    path = tmp_path_factory.mktemp("corpus") / "corpus.npz"
+    Corpus(texts[:4], texts[4:], {"generation seed": 0}).save(path)
+    return path
+
+
+def test_a_draft_from_nothing_but_the_model(model: Path, tmp_path: Path) -> None:
+    generated = run(
+        *("generate", model, "-o", tmp_path / "corpus.npz"),
+        *("--texts", 12, "--held-out", 4, "--tokens", 12, "--batch", 8, "--minutes", 3),
+    )
+    assert generated.returncode == 0, generated.stderr
+    made = load_corpus(tmp_path / "corpus.npz")
+    assert (len(made.training), len(made.held_out)) == (12, 4)
+    assert {text.kind for text in made.training} == {"chat", "opening", "free"}
+    trained = run(
+        *("train", model, tmp_path / "corpus.npz", "-o", tmp_path / "draft", "--taps", "0,2", "--ffn", 64, "--rank", 8),
+        *("--mask-id", 500, "--steps", 3, "--batch", 4, "--anchors", 4, "--watched", 1, "--minutes", 3),
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert "accept_k" in trained.stdout
+    assert "tokens a round on held-out prompts, 3 steps" in trained.stdout
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.npz", "draft"]
+    folder = tmp_path / "draft"
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["target_layer_ids"], config["num_target_layers"], config["intermediate_size"]) == ([0, 2], 4, 64)
+    opened = open_draft(folder, CHECKPOINT, seed=0, taps_before=False)
+    assert (opened.config.taps, opened.config.rank, opened.config.mask) == ((0, 2), 8, 500)
+    card = (folder / "README.md").read_text()
+    assert "12 completions by the target" in card
+    assert "3 of 3 steps" in card
+    assert "| all |" in card
+
+
+def test_generating_ends_in_time(model: Path, tmp_path: Path) -> None:
+    done = run(
+        *("generate", model, "-o", tmp_path / "corpus.npz", "--texts", 4, "--held-out", 1, "--tokens", 2),
+        *("--minutes", 1e-6),
+    )
+    assert done.returncode == 2
+    assert "were over before a text to train on was made" in done.stderr
+    assert not (tmp_path / "corpus.npz").exists()
+
+
+def test_what_cannot_be_is_one_clear_error(model: Path, corpus: Path, tmp_path: Path) -> None:
+    output = ("-o", tmp_path / "draft", "--mask-id", 500)
+    assert "as in 1,2,1" in refused("train", model, corpus, *output, "--taps", "1,3")
+    assert "is no list of layers" in refused("train", model, corpus, *output, "--taps", "one")
+    assert "more than 16,000,000" in refused("train", model, corpus, *output, "--taps", 1, "--rank", 20000)
+    assert "no corpus" in refused("train", model, SCRIPT, *output)
+    assert "is there already" in refused("train", model, corpus, "-o", corpus)
+    assert "cannot read" in refused("train", tmp_path / "nothing.gguf", corpus, *output)
+    assert "over before training begins" in refused("train", model, corpus, *output, "--taps", 1, "--minutes", 1e-6)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_a_tokenizer_generates_nothing(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "tiny", CHECKPOINT)
+    assert "has no tokenizer" in refused("generate", folder, "-o", tmp_path / "corpus.npz")
+
+
+def test_prompts_are_different_seeded_and_apart_from_those_held_out() -> None:
+    text = tokenizer()
+    made, held_out = training_requests(text, 300, seed=1), held_out_requests(text, 60, seed=1)
+    assert made == training_requests(text, 300, seed=1)
+    assert made != training_requests(text, 300, seed=2)
+    assert {request.temperature for request in made} == {0.0, 0.6}
+    assert {request.temperature for request in held_out} == {0.0}
+    keys = [(request.ids, request.sampled) for request in (*made, *held_out)]
+    assert len(set(keys)) == 360
+    begun = [{request.ids for request in each if request.kind == "free"} for each in (made, held_out)]
+    assert not begun[0] & begun[1]
+    for part in ("topics", "chats", "openings"):
+        assert not set(getattr(TRAINING, part)) & set(getattr(HELD_OUT, part))
+
+
+def test_more_prompts_than_there_are_cannot_be_had() -> None:
+    with pytest.raises(PromptError, match="fewer than"):
+        held_out_requests(tokenizer(), 5000, seed=0)
