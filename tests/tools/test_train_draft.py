@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="training a draft needs torch, which kern itself does not")
 
+import train_draft
 from draft_training.corpus import Corpus, Text, load_corpus
 from draft_training.prompts import HELD_OUT, TRAINING, PromptError, held_out_requests, training_requests
 from tokenizers import Tokenizer as Library
@@ -24,7 +25,6 @@ from kern.text import Tokenizer
 from kern.text.contract import DecodeBytes, TextSettings
 from support.hf_folder import save_model
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "train_draft.py"
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
 WORDS = ("The", "Once", "Many", "Some", "Water", "After", "Since", "While")
 CHECKPOINT = RandomCheckpoint(replace(preset("llama", "tiny"), layers=4), 7)
@@ -55,17 +55,36 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(settings, library().to_str())
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=200)
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
 
 
-def refused(*arguments: object) -> str:
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call the script as the shell would, in this process: importing torch anew each time takes seconds."""
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["train_draft.py", *map(str, arguments)])
+        capsys.readouterr()
+        return Done(train_draft.main(), *capsys.readouterr())
+
+    return call
+
+
+def refused(done: Done) -> str:
     """What is said of a command that fails as it should."""
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    return done.err
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +103,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_draft_from_nothing_but_the_model(model: Path, tmp_path: Path) -> None:
+def test_a_draft_from_nothing_but_the_model(run: Run, model: Path, tmp_path: Path) -> None:
     generated = run(
         *("generate", model, "-o", tmp_path / "corpus.npz"),
         *("--texts", 12, "--held-out", 4, "--tokens", 12, "--batch", 8, "--minutes", 3),
     )
-    assert generated.returncode == 0, generated.stderr
+    assert generated.code == 0, generated.err
     made = load_corpus(tmp_path / "corpus.npz")
     assert (len(made.training), len(made.held_out)) == (12, 4)
     assert {text.kind for text in made.training} == {"chat", "opening", "free"}
@@ -97,9 +116,9 @@ def test_a_draft_from_nothing_but_the_model(model: Path, tmp_path: Path) -> None
         *("train", model, tmp_path / "corpus.npz", "-o", tmp_path / "draft", "--taps", "0,2", "--ffn", 64, "--rank", 8),
         *("--mask-id", 500, "--steps", 3, "--batch", 4, "--anchors", 4, "--watched", 1, "--minutes", 3),
     )
-    assert trained.returncode == 0, trained.stderr
-    assert "accept_k" in trained.stdout
-    assert "tokens a round on held-out prompts, 3 steps" in trained.stdout
+    assert trained.code == 0, trained.err
+    assert "accept_k" in trained.out
+    assert "tokens a round on held-out prompts, 3 steps" in trained.out
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.npz", "draft"]
     folder = tmp_path / "draft"
@@ -114,31 +133,33 @@ def test_a_draft_from_nothing_but_the_model(model: Path, tmp_path: Path) -> None
     assert "| all |" in card
 
 
-def test_generating_ends_in_time(model: Path, tmp_path: Path) -> None:
+def test_generating_ends_in_time(run: Run, model: Path, tmp_path: Path) -> None:
     done = run(
         *("generate", model, "-o", tmp_path / "corpus.npz", "--texts", 4, "--held-out", 1, "--tokens", 2),
         *("--minutes", 1e-6),
     )
-    assert done.returncode == 2
-    assert "were over before a text to train on was made" in done.stderr
+    assert done.code == 2
+    assert "were over before a text to train on was made" in done.err
     assert not (tmp_path / "corpus.npz").exists()
 
 
-def test_what_cannot_be_is_one_clear_error(model: Path, corpus: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_one_clear_error(run: Run, model: Path, corpus: Path, tmp_path: Path) -> None:
     output = ("-o", tmp_path / "draft", "--mask-id", 500)
-    assert "as in 1,2,1" in refused("train", model, corpus, *output, "--taps", "1,3")
-    assert "is no list of layers" in refused("train", model, corpus, *output, "--taps", "one")
-    assert "more than 16,000,000" in refused("train", model, corpus, *output, "--taps", 1, "--rank", 20000)
-    assert "no corpus" in refused("train", model, SCRIPT, *output)
-    assert "is there already" in refused("train", model, corpus, "-o", corpus)
-    assert "cannot read" in refused("train", tmp_path / "nothing.gguf", corpus, *output)
-    assert "over before training begins" in refused("train", model, corpus, *output, "--taps", 1, "--minutes", 1e-6)
+    assert "as in 1,2,1" in refused(run("train", model, corpus, *output, "--taps", "1,3"))
+    assert "is no list of layers" in refused(run("train", model, corpus, *output, "--taps", "one"))
+    assert "more than 16,000,000" in refused(run("train", model, corpus, *output, "--taps", 1, "--rank", 20000))
+    assert "no corpus" in refused(run("train", model, __file__, *output))
+    assert "is there already" in refused(run("train", model, corpus, "-o", corpus))
+    assert "cannot read" in refused(run("train", tmp_path / "nothing.gguf", corpus, *output))
+    assert "over before training begins" in refused(
+        run("train", model, corpus, *output, "--taps", 1, "--minutes", 1e-6)
+    )
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_a_tokenizer_generates_nothing(tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_generates_nothing(run: Run, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "tiny", CHECKPOINT)
-    assert "has no tokenizer" in refused("generate", folder, "-o", tmp_path / "corpus.npz")
+    assert "has no tokenizer" in refused(run("generate", folder, "-o", tmp_path / "corpus.npz"))
 
 
 def test_prompts_are_different_seeded_and_apart_from_those_held_out() -> None:

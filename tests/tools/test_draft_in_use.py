@@ -1,0 +1,56 @@
+"""A trained draft in a folder that kern runs accepts what training said that it would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="training a draft needs torch, which kern itself does not")
+
+import torch
+from draft_training.acceptance import Acceptance, measure
+from draft_training.corpus import Text
+from draft_training.draft import Draft, draft_config
+from draft_training.export import rounded, save_draft
+from draft_training.generation import Request, complete
+from draft_training.target import Target
+from draft_training.training import Schedule, train
+
+import kern
+from kern.models.build import build
+from kern.models.config import preset
+from kern.models.random_checkpoint import RandomCheckpoint
+from kern.text import Generator, Tokenizer
+from support.hf_folder import save_model
+from support.tiny import prompt
+
+CHECKPOINT = RandomCheckpoint(replace(preset("llama", "tiny"), layers=4), 7)
+TOKENS = 40
+
+
+@pytest.mark.usefixtures("compiled_once")
+def test_rounds_on_the_host_device_are_those_that_were_measured(tmp_path: Path) -> None:
+    target = Target(CHECKPOINT, torch.device("cpu"))
+    prompts = [prompt(4, seed=seed) for seed in range(4)]
+    texts = complete(target, [Request("a", tuple(ids), 0.0) for ids in prompts], TOKENS, (), seed=0)
+    config = draft_config(CHECKPOINT.config, layers=2, ffn=64, taps=(0, 1, 2), block=7, rank=16, mask=511)
+    draft = Draft.random(config, 0, target.device)
+    train(target, draft, texts, Schedule(40, 4, 16, 3e-3, 120, 0), lambda step: None)
+    save_draft(tmp_path / "draft", draft, "card")
+
+    save_model(tmp_path / "model", CHECKPOINT)
+    build("llama", tmp_path / "built", checkpoint=tmp_path / "model", draft=tmp_path / "draft", target="host")
+    with kern.load(tmp_path / "built", capacity=64) as executable:
+        generator = Generator(executable, Tokenizer.load(tmp_path / "built"), spec="device")
+        generations = [generator.generate(ids, max_tokens=TOKENS, ignore_stop=True) for ids in prompts]
+        for each in generations:
+            assert len(list(each)) == TOKENS
+    # Along what was really said, for the two may part at a near-tie of the target's.
+    said = [Text("a", (*ids, *each.output_ids), 4, False) for ids, each in zip(prompts, generations, strict=True)]
+    measured = measure(target, rounded(draft), said)["a"]
+    # The last round of each is left out of what is measured: what follows its drafts is not known.
+    counts = [sum(each.accepted.count(accepted) for each in generations) for accepted in range(8)]
+    assert measured.tau > 1.3
+    assert Acceptance(tuple(counts)).tau == pytest.approx(measured.tau, rel=0.15)
