@@ -14,7 +14,7 @@ F32_BYTES: Final = 4
 
 
 class DraftBuffers(LayerBuffers):
-    """The draft's layers on the target's workspaces, whose shapes are its own; and what a round hands to the next.
+    """The draft's layers on the target's workspaces, which are wide enough; and what a round hands to the next.
 
     `rows` is the rows of a round: the anchor and its drafts.
     """
