@@ -22,7 +22,7 @@ from draft_training.acceptance import measure
 from draft_training.card import Run, model_card, total
 from draft_training.corpus import Corpus, Text, load_corpus
 from draft_training.draft import Draft, DraftError, draft_config
-from draft_training.export import MAX_BYTES, rounded, save_draft, stored_bytes
+from draft_training.export import MAX_BYTES, config_json, rounded, save_draft, stored_bytes
 from draft_training.generation import Request, complete
 from draft_training.prompts import held_out_requests, training_requests
 from draft_training.target import Target
@@ -32,6 +32,7 @@ from kern.manifest.errors import KernError
 from kern.models.checkpoint import Checkpoint
 from kern.models.gguf_checkpoint import GgufCheckpoint
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
+from kern.models.speculation.config import fitted, from_dspark
 from kern.models.text_files import text_settings
 from kern.text.tokenizer import Tokenizer
 
@@ -100,6 +101,8 @@ def train_draft(options: argparse.Namespace) -> None:
             f"such a draft takes {stored_bytes(config):,} bytes, more than {MAX_BYTES:,}",
             "give fewer --layers, or a smaller --ffn or --rank",
         )
+    # What cannot be built is better refused now than after the training.
+    fitted(from_dspark(config_json(config)), checkpoint.config)
     _check_corpus(corpus, checkpoint, options.corpus)
     target, draft = Target(checkpoint, device), Draft.random(config, options.seed, device)
     left = 60 * options.minutes * (1 - MEASURING_SHARE) - (time.monotonic() - begin)
@@ -190,6 +193,15 @@ def _above_zero(kind: type[int] | type[float]) -> Any:
     return parse
 
 
+def _seed(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError
+    return int(text)
+
+
+_seed.__name__ = "number from 0"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(required=True)
@@ -216,7 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     for part in (making, learning):
         part.add_argument("checkpoint", type=Path, help="the target: a GGUF file or a Hugging Face folder")
         part.add_argument("-o", "--output", type=Path, required=True, help="what to write; must not be there yet")
-        part.add_argument("--seed", type=int, default=0)
+        part.add_argument("--seed", type=_seed, default=0)
         part.add_argument("--minutes", type=number, default=8.0, help="the part ends before they are over")
     learning.add_argument("corpus", type=Path, help="what generate wrote")
     return parser
@@ -233,6 +245,12 @@ def main() -> int:
     except KernError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except torch.OutOfMemoryError as error:
+        print(
+            f"error: the GPU has too little memory: give a smaller --batch or fewer --anchors ({error})",
+            file=sys.stderr,
+        )
+        return 1
     except OSError as error:
         print(f"error: {error.filename or options.output}: {error.strerror or error}", file=sys.stderr)
         return 2

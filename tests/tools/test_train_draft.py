@@ -79,9 +79,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
-def refused(done: Done) -> str:
+def refused(done: Done, code: int = 2) -> str:
     """What is said of a command that fails as it should."""
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (code, "")
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
     return done.err
@@ -144,10 +144,11 @@ def test_generating_ends_in_time(run: Run, model: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_one_clear_error(run: Run, model: Path, corpus: Path, tmp_path: Path) -> None:
-    output = ("-o", tmp_path / "draft", "--mask-id", 500)
+    output = ("-o", tmp_path / "draft", "--mask-id", 500, "--ffn", 64)
     assert "as in 1,2,1" in refused(run("train", model, corpus, *output, "--taps", "1,3"))
     assert "is no list of layers" in refused(run("train", model, corpus, *output, "--taps", "one"))
     assert "more than 16,000,000" in refused(run("train", model, corpus, *output, "--taps", 1, "--rank", 20000))
+    assert "a multiple of 8" in refused(run("train", model, corpus, *output, "--taps", 1, "--ffn", 60), code=1)
     assert "no corpus" in refused(run("train", model, __file__, *output))
     assert "is there already" in refused(run("train", model, corpus, "-o", corpus))
     assert "cannot read" in refused(run("train", tmp_path / "nothing.gguf", corpus, *output))
