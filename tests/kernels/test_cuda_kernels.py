@@ -129,7 +129,7 @@ def test_norms(cuda, rng, tokens):
 def test_silu_mul(cuda, rng, tokens, narrower):
     ffn = cuda.sizes.ffn - narrower
     gate_up, y = bf16(rng.normal(size=(tokens, 2 * ffn)) * 4), poison((tokens, ffn), BF16)
-    cuda.run("silu_mul", y, gate_up, ffn, tokens=tokens)
+    cuda.run("silu_mul_narrow" if narrower else "silu_mul", y, gate_up, ffn, tokens=tokens)
     gate, up = np.split(gate_up.astype(F64), 2, axis=1)
     close(y, silu(gate) * up)
 

@@ -18,10 +18,10 @@ from kern.models.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_m
 from kern.models.kernels.cuda_library import cuda_kernels
 from kern.models.kernels.cuda_plan import CudaPlan, Sizes, UnknownCudaTarget, UnsupportedSizes
 from kern.models.kernels.interfaces import (
+    CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,
     INTERFACES,
     RECORDED_INTERFACES,
-    SPECULATION_INTERFACES,
 )
 
 TINY = Sizes(hidden=128, ffn=256, q_heads=4, kv_heads=2, head_dim=64)
@@ -75,7 +75,7 @@ def test_the_same_source_gives_the_same_bytes(compiled: Mapping[str, Mapping[str
 def test_every_entry_has_its_interface(qk_norm: bool):
     hashes = {f"{source.stem}.cubin": "0" * 64 for source in compile_cuda.SOURCES.glob("*.cu")}
     kernels = cuda_kernels(CudaPlan("sm_90a", TINY), hashes, qk_norm=qk_norm)
-    known = {**INTERFACES, **FUSED_INTERFACES, **RECORDED_INTERFACES, **SPECULATION_INTERFACES}
+    known = {**INTERFACES, **FUSED_INTERFACES, **RECORDED_INTERFACES, **CUDA_SPECULATION_INTERFACES}
     assert all(kernel.params == known[name] for name, kernel in kernels.items())
 
 

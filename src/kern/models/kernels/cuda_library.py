@@ -18,10 +18,10 @@ from kern.manifest.params import Param
 from kern.manifest.types import EXTERN_PREFIX, I32, Arg, Dim3, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.interfaces import (
+    CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,
     INTERFACES,
     RECORDED_INTERFACES,
-    SPECULATION_INTERFACES,
     params,
 )
 
@@ -90,6 +90,7 @@ class _Library:
             "attention_full": self.single(
                 "attention_full", "attention_prefill", queries, (128, 1, 1), self.plan.prefill_shared_mem
             ),
+            "silu_mul_narrow": self.single("silu_mul_narrow", "rows", (_TOKENS, columns, 1), _ROW_THREADS),
             "to_bf16": self.single("to_bf16", "rows", row, _ROW_THREADS),
             "gather_bf16": self.single("gather_bf16", "rows", (_SEQS, 1, 1), _ROW_THREADS),
             "matmul_acc_f32": _extern("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
@@ -198,7 +199,7 @@ class _Library:
 
 
 def _interface(entry: str) -> tuple[Param, ...]:
-    every = INTERFACES, FUSED_INTERFACES, RECORDED_INTERFACES, SPECULATION_INTERFACES
+    every = INTERFACES, FUSED_INTERFACES, RECORDED_INTERFACES, CUDA_SPECULATION_INTERFACES
     return next(known[entry] for known in every if entry in known)
 
 

@@ -180,3 +180,10 @@ HOST_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
     "k_rope": INTERFACES["rope"],
 }
 """The same for the host, whose norms, rotation and cache write stand apart."""
+
+CUDA_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
+    **SPECULATION_INTERFACES,
+    # silu_mul, for layers that are narrower than the model whose width the kernel has compiled in
+    "silu_mul_narrow": INTERFACES["silu_mul"],
+}
+"""The same for CUDA."""

@@ -83,6 +83,8 @@ class Speculation:
         b, c = self.b, self.b.config
         p = self._program("draft", b.block)
         layers = Layers(p, b, self.kernels, b.block_rows, "attention_full")
+        if c.ffn != self.target.config.ffn and "silu_mul_narrow" in self.kernels:
+            layers.activation = "silu_mul_narrow"
         layers.embedding()
         for layer in range(c.layers):
             layers.layer(layer)

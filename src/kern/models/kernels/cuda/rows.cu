@@ -117,7 +117,22 @@ add_rms_norm(bf16* y, float* x, const bf16* delta, const bf16* weight, int hidde
 // y [tokens, FFN] = silu(gate) · up of gate_up [tokens, 2 FFN]; a thread eight elements
 KERNEL(ROW_THREADS, 1)
 silu_mul(bf16* y, const bf16* gate_up, int ffn) {
-    // A draft's layers may be narrower than the model that this is compiled for.
+    expect(ffn, FFN);
+    int at = blockIdx.y * ROW_THREADS + threadIdx.x;
+    if (at >= FFN / 8) return;
+    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * FFN;
+    Bf16x8 gate = reinterpret_cast<const Bf16x8*>(from)[at], up = reinterpret_cast<const Bf16x8*>(from + FFN)[at], out;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 g = __bfloat1622float2(gate.pair[i]), u = __bfloat1622float2(up.pair[i]);
+        out.pair[i] = __floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y);
+    }
+    reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * FFN)[at] = out;
+}
+
+// The same for layers that are narrower than the model that this is compiled for.
+KERNEL(ROW_THREADS, 1)
+silu_mul_narrow(bf16* y, const bf16* gate_up, int ffn) {
     if (ffn > FFN || ffn % 8) __trap();
     int at = blockIdx.y * ROW_THREADS + threadIdx.x;
     if (at >= ffn / 8) return;
