@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kern.text.decoding import stride
 from kern.text.generator import Generator
-from kern.text.sequence import PagedSequence, PromptError
+from kern.text.sequence import PagedSequence, PromptError, SizedCall
 
 PROMPT: Final = 16
 WARM_UP: Final = 16
@@ -123,19 +123,25 @@ def _idle(generator: Generator, steps: int) -> float | None:
     if not (generator.executable.device.asynchronous and generator.runs_ahead and groups):
         return None
     differences = [
-        float(np.mean(_decode(generator, groups * GROUP))) * 1e3 - _grouped(generator, groups) for _ in range(ROUNDS)
+        float(np.mean(_decode(generator, groups * GROUP))) * 1e3
+        - grouped_period(generator, ("begin", 1), [("decode", 1)], groups)
+        for _ in range(ROUNDS)
     ]
     return float(np.median(differences))
 
 
-def _grouped(generator: Generator, groups: int) -> float:
-    """The period in microseconds of steps in graphs of GROUP, over the contexts that `_decode` times."""
+def grouped_period(generator: Generator, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
+    """The period in microseconds of `calls` in graphs that hold them GROUP times, `groups` of them after a warm-up.
+
+    They follow `begin`, which takes the last of a prompt's ids, so that they meet the contexts that decoding meets.
+    """
     executable = generator.executable
-    generator.prefill(random_ids(generator, PROMPT - 1))
+    *given, last = random_ids(generator, PROMPT)
+    generator.prefill(given)
     sequence = PagedSequence(executable, generator.tokenizer.settings)
-    sequence.place([0], PROMPT - 1)
-    sequence.run(("begin", 1))
-    graph = sequence.recorded(*[("decode", 1)] * GROUP)
+    sequence.place([last], PROMPT - 1)
+    sequence.run(begin)
+    graph = sequence.recorded(*[*calls] * GROUP)
     for _ in range(WARM_UP // GROUP):
         graph.launch()
     executable.synchronize()

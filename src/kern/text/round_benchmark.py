@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.text.benchmark import GROUP, MOST_GROUPS, PROMPT, ROUNDS, WARM_UP, random_ids
+from kern.text.benchmark import GROUP, MOST_GROUPS, PROMPT, ROUNDS, WARM_UP, grouped_period, random_ids
 from kern.text.contract import round_calls
 from kern.text.decoding import stride
 from kern.text.generator import Generator
-from kern.text.sequence import PagedSequence, PromptError
+from kern.text.sequence import PromptError
 from kern.text.speculation import BEGIN
 
 LEAST: Final = 1 + WARM_UP
@@ -99,26 +99,7 @@ def _idle(generator: Generator, rounds: int) -> float | None:
     if not (generator.executable.device.asynchronous and generator.spec == "device" and groups):
         return None
     return median(
-        float(np.mean(_run(generator, groups * GROUP)[0])) * 1e3 - _grouped(generator, groups) for _ in range(ROUNDS)
+        float(np.mean(_run(generator, groups * GROUP)[0])) * 1e3
+        - grouped_period(generator, BEGIN, round_calls(generator.rows), groups)
+        for _ in range(ROUNDS)
     )
-
-
-def _grouped(generator: Generator, groups: int) -> float:
-    """The period in microseconds of rounds in graphs of GROUP, those that `_run` times."""
-    executable = generator.executable
-    *given, anchor = random_ids(generator, PROMPT)
-    generator.prefill(given)
-    sequence = PagedSequence(executable, generator.tokenizer.settings)
-    sequence.place([anchor], PROMPT - 1)
-    sequence.run(BEGIN)
-    graph = sequence.recorded(*round_calls(generator.rows) * GROUP)
-    for _ in range(WARM_UP // GROUP):
-        graph.launch()
-    executable.synchronize()
-    start = time.perf_counter()
-    for _ in range(groups):
-        graph.launch()
-    executable.synchronize()
-    period = (time.perf_counter() - start) / (groups * GROUP)
-    graph.close()
-    return period * 1e6

@@ -114,34 +114,29 @@ add_rms_norm(bf16* y, float* x, const bf16* delta, const bf16* weight, int hidde
     norm_row(y + row, v, weight, eps);
 }
 
-// y [tokens, FFN] = silu(gate) · up of gate_up [tokens, 2 FFN]; a thread eight elements
-KERNEL(ROW_THREADS, 1)
-silu_mul(bf16* y, const bf16* gate_up, int ffn) {
-    expect(ffn, FFN);
+// y [tokens, width] = silu(gate) · up of gate_up [tokens, 2 width]; a thread eight elements
+__device__ static void gate_row(bf16* y, const bf16* gate_up, int width) {
     int at = blockIdx.y * ROW_THREADS + threadIdx.x;
-    if (at >= FFN / 8) return;
-    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * FFN;
-    Bf16x8 gate = reinterpret_cast<const Bf16x8*>(from)[at], up = reinterpret_cast<const Bf16x8*>(from + FFN)[at], out;
+    if (at >= width / 8) return;
+    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * width;
+    Bf16x8 gate = reinterpret_cast<const Bf16x8*>(from)[at], up = reinterpret_cast<const Bf16x8*>(from + width)[at], out;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float2 g = __bfloat1622float2(gate.pair[i]), u = __bfloat1622float2(up.pair[i]);
         out.pair[i] = __floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y);
     }
-    reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * FFN)[at] = out;
+    reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * width)[at] = out;
+}
+
+KERNEL(ROW_THREADS, 1)
+silu_mul(bf16* y, const bf16* gate_up, int ffn) {
+    expect(ffn, FFN);
+    gate_row(y, gate_up, FFN);
 }
 
 // The same for layers that are narrower than the model that this is compiled for.
 KERNEL(ROW_THREADS, 1)
 silu_mul_narrow(bf16* y, const bf16* gate_up, int ffn) {
     if (ffn > FFN || ffn % 8) __trap();
-    int at = blockIdx.y * ROW_THREADS + threadIdx.x;
-    if (at >= ffn / 8) return;
-    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * ffn;
-    Bf16x8 gate = reinterpret_cast<const Bf16x8*>(from)[at], up = reinterpret_cast<const Bf16x8*>(from + ffn)[at], out;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 g = __bfloat1622float2(gate.pair[i]), u = __bfloat1622float2(up.pair[i]);
-        out.pair[i] = __floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y);
-    }
-    reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * ffn)[at] = out;
+    gate_row(y, gate_up, ffn);
 }
