@@ -30,9 +30,3 @@ class ModuleMissing(MiningError):
     """A recorded module's file is not there, or is not the file that was recorded."""
 
     code: ClassVar[str] = "module-missing"
-
-
-class NotInRecord(MiningError):
-    """The record holds no launch of the kind that was asked for."""
-
-    code: ClassVar[str] = "not-in-record"

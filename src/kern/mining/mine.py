@@ -10,7 +10,6 @@ from kern.mining.blocks import repeated
 from kern.mining.callsites import CallSite, examine
 from kern.mining.cutting import Span, find_cores
 from kern.mining.ends import divide
-from kern.mining.errors import NotInRecord
 from kern.mining.launches import Event, Kernel, Launch
 from kern.mining.layouts import complete
 from kern.mining.passes import Pass
@@ -36,14 +35,6 @@ class MinedProcess:
             for kernel in {launch.kernel.key: launch.kernel for launch in each.of(symbol)}.values():
                 found.setdefault(kernel.key, (kernel, []))[1].append(each)
         return {kernel: tuple(passes) for kernel, passes in found.values()}
-
-    def with_tokens(self, tokens: int) -> tuple[Pass, ...]:
-        """The passes of that many tokens. Raises NotInRecord where there is none."""
-        found = tuple(each for each in self.passes if each.tokens == tokens)
-        if not found:
-            seen = ", ".join(map(str, sorted({each.tokens for each in self.passes if each.tokens is not None})))
-            raise NotInRecord(f"no pass has {tokens} tokens", f"there are passes of {seen or 'no known count'}")
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kern.mining.blocks import Block
-from kern.mining.errors import NotInRecord
 from kern.mining.launches import Copy, Event, Fill, Launch
 
 
@@ -49,18 +47,6 @@ class Pass:
         """From its first event to its last, in ns on the host: the time to launch it, not to run it."""
         return self.events[-1].time - self.time
 
-    def of(self, wanted: str | Callable[[Launch], bool]) -> tuple[Launch, ...]:
-        """Its launches of a symbol, as it stands in the module, or those of which `wanted` is true, in order."""
-        if isinstance(wanted, str):
-            return tuple(launch for launch in self.launches if launch.symbol == wanted)
-        return tuple(launch for launch in self.launches if wanted(launch))
-
-    def launch(self, symbol: str, occurrence: int = 0) -> Launch:
-        """Launch number `occurrence` of a symbol, from 0. Raises NotInRecord."""
-        found = self.of(symbol)
-        if occurrence >= len(found):
-            raise NotInRecord(
-                f"pass {self.index} (from line {self.events[0].line}) launches {symbol} "
-                f"{len(found)} times, so there is no launch {occurrence}"
-            )
-        return found[occurrence]
+    def of(self, symbol: str) -> tuple[Launch, ...]:
+        """Its launches of a symbol, as it stands in the module, in order."""
+        return tuple(launch for launch in self.launches if launch.symbol == symbol)
