@@ -68,9 +68,18 @@ def test_a_cleared_state_is_zero_and_others_stay(executable: Executable) -> None
     executable.run("fill", {"rows": 4, "start": 0})
     total = executable.read("total")
     executable.clear("pool")
+    assert not executable.read_state("pool").any()
     executable.run("recall", {"start": 4})
     assert not executable.read("kept").any()
     np.testing.assert_array_equal(executable.read("total"), total)
+
+
+def test_a_state_is_read_as_its_bytes(executable: Executable) -> None:
+    executable.write("x", x := rows(4))
+    executable.run("fill", {"rows": 4, "start": 2})
+    found = executable.read_state("pool")
+    assert (found.dtype, found.nbytes) == (np.uint8, executable.memory_plan.sizes.states["pool"])
+    np.testing.assert_array_equal(found.view(np.float32).reshape(-1, COLUMNS)[2:6], gained(x, WEIGHTS))
 
 
 def test_a_write_covers_a_prefix_and_leaves_the_rest(executable: Executable) -> None:
@@ -280,6 +289,8 @@ def test_unknown_names_are_refused_with_those_there_are(executable: Executable) 
         executable.write("pool", np.zeros(1, np.float32))
     with pytest.raises(UnknownName, match=r"no state is called 'x'.*pool"):
         executable.clear("x")
+    with pytest.raises(UnknownName, match=r"no state is called 'total'.*pool"):
+        executable.read_state("total")
 
 
 DTYPES = {
@@ -351,6 +362,7 @@ def test_after_its_end_nothing_works(toy: Path) -> None:
         lambda: executable.read("total"),
         lambda: executable.read_async("total"),
         lambda: executable.clear("pool"),
+        lambda: executable.read_state("pool"),
         executable.synchronize,
         graph.launch,
     ):

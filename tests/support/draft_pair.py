@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import kern
 from kern.models.build import build
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.runtime.executable import Executable
+from kern.text.contract import PAGE
 from support.draft_reference import DraftReference, save_draft
 from support.hf_folder import save_model
 from support.reference import F32
@@ -31,7 +33,7 @@ class Pair:
         family = checkpoint.config.family
         build(family, folder / "built", checkpoint=model, target=target, draft=draft, **options)
         self.executable: Executable = kern.load(folder / "built", capacity=CAPACITY, sharing=False)
-        pages = CAPACITY // 16
+        pages = CAPACITY // PAGE
         self.executable.write("block_table", np.arange(pages, dtype=np.int32)[::-1].reshape(1, -1).copy())
         self.pages = pages
 
@@ -40,10 +42,10 @@ class Pair:
 
     def place(self, ids: Sequence[int], start: int) -> None:
         positions = np.arange(start, start + len(ids))
-        write, last = self.executable.write, CAPACITY // 16 - 1
+        write, last = self.executable.write, CAPACITY // PAGE - 1
         write("token_ids", np.array(ids, np.int64))
         write("positions", positions)
-        write("slot_mapping", (last - positions // 16) * 16 + positions % 16)
+        write("slot_mapping", (last - positions // PAGE) * PAGE + positions % PAGE)
         write("seq_lens", np.array([start + len(ids)], np.int32))
         write("cu_seqlens_q", np.array([0, len(ids)], np.int32))
 
@@ -60,8 +62,30 @@ class Pair:
         self.run("begin_spec", 1)
 
     def read(self, name: str, rows: int) -> F32:
+        """Rows of a carry, or of the logits: other workspaces are a kernel's own affair."""
+        assert name == "logits" or self.executable.manifest.buffers[name].class_ == "carry"
         found = np.asarray(self.executable.read(name))
         return found[:rows].astype(np.float32)
+
+    def block_logits(self) -> F32:
+        """f32 [block, vocabulary] after `draft`, without what the tokens drafted added to them."""
+        added = [self.reference.bias(token) for token in self.ids("round_tokens")[: self.block]]
+        return self.read("logits", self.block) - np.stack(added)
+
+    def draft_state(self, tokens: int) -> F32:
+        """f32 [tokens, layers, 2, kv_heads, head_dim]: the draft's keys and values of the first positions."""
+        config = self.reference.config
+        shape = config["num_hidden_layers"], 2, config["num_key_value_heads"], PAGE, config["head_dim"]
+        pages = self.executable.read_state("draft_kv").view(ml_dtypes.bfloat16).reshape(-1, *shape)
+        slots = np.moveaxis(pages[::-1], 4, 1).reshape(-1, *shape[:3], shape[4])
+        return slots[:tokens].astype(np.float32)
+
+    def check_draft_state(self, ids: Sequence[int], within: float) -> None:
+        """The draft's state holds every layer's keys and values of `ids`, from position 0 on."""
+        found = self.draft_state(len(ids))
+        for layer in range(found.shape[1]):
+            for half, want in enumerate(self.reference.keys_and_values(layer, ids)):
+                near(found[:, layer, half], want, within)
 
     def round(self, *programs: str) -> None:
         """The programs of a round, or some of them."""
@@ -77,5 +101,5 @@ class Pair:
 def near(got: F32, want: F32, within: float) -> None:
     """Each row off by less than this part of its length."""
     assert got.shape == want.shape
-    wrong, size = (np.linalg.norm(x.reshape(len(x), -1), axis=1) for x in (got - want, want))
+    wrong, size = (np.sqrt((x * x).sum(axis=tuple(range(1, x.ndim)))) for x in (got - want, want))
     assert (wrong <= within * size).all(), f"a row is off by {(wrong / size).max():.2%}"

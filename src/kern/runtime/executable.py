@@ -173,12 +173,18 @@ class Executable:
         size = array_bytes(buffer.dtype, shape)
         return PendingArray(self._device.read(self._buffers[name], size, self._stream), buffer.dtype, shape)
 
+    def read_state(self, state: str) -> Array:
+        """The bytes of a state, u8 [bytes], once everything asked for before has run.
+
+        It is a copy, not to be written to. Raises UnknownName, LaunchError or Closed.
+        """
+        address, size = self._state(state)
+        return PendingArray(self._device.read(address, size, self._stream), "u8", (size,)).wait()
+
     def clear(self, state: str) -> None:
         """Fill a state with zero bytes, as it was at load. Raises UnknownName or Closed."""
-        self._require_open()
-        if state not in self._states:
-            raise unknown("state", state, self._states)
-        self._device.zero(self._states[state], self._loaded.plan.sizes.states[state], self._stream)
+        address, size = self._state(state)
+        self._device.zero(address, size, self._stream)
 
     def synchronize(self) -> None:
         """Wait until everything asked for has run. Raises LaunchError if any of it failed, or Closed."""
@@ -220,3 +226,10 @@ class Executable:
         if name not in self.manifest.buffers:
             raise unknown("buffer", name, self.manifest.buffers)
         return self.manifest.buffers[name]
+
+    def _state(self, name: str) -> tuple[int, int]:
+        """Its address, and its bytes."""
+        self._require_open()
+        if name not in self._states:
+            raise unknown("state", name, self._states)
+        return self._states[name], self._loaded.plan.sizes.states[name]
