@@ -50,9 +50,10 @@ def check_target(target: str) -> None:
         check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
 
 
-def kernel_set(target: str, config: TransformerConfig, limits: Limits) -> KernelSet:
+def kernel_set(target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0) -> KernelSet:
     """Kernels for `target`: `host`, an architecture such as `sm_90a`, or `auto` for this machine's GPU or processor.
 
+    `round_rows` is how many rows a round of speculation has, 0 without a draft.
     Raises UnknownTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
@@ -63,7 +64,7 @@ def kernel_set(target: str, config: TransformerConfig, limits: Limits) -> Kernel
         return KernelSet(
             target, host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules
         )
-    return cuda_kernel_set(target, config, limits)
+    return cuda_kernel_set(target, config, limits, round_rows=round_rows)
 
 
 def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
@@ -71,9 +72,9 @@ def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
     return Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
 
 
-def cuda_kernel_set(target: str, config: TransformerConfig, limits: Limits) -> KernelSet:
+def cuda_kernel_set(target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0) -> KernelSet:
     """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
-    plan = CudaPlan(target, cuda_sizes(config, limits))
+    plan = CudaPlan(target, cuda_sizes(config, limits), round_rows=round_rows)
     modules = compile_cuda_modules(plan)
     hashes = _hashes(modules)
     entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from kern.device.base import DeviceUnavailable
 from kern.manifest.errors import KernError, install_hint
-from kern.models.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.models.kernels.cuda_plan import ROUND_MODULES, CudaPlan, UnknownCudaTarget
 
 SOURCES: Final = Path(__file__).parent / "cuda"
 _INSTALL: Final = install_hint("cuda")
@@ -23,7 +23,7 @@ class CudaCompilerMissing(KernError):
 
 
 def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
-    """Compile every kernel source for the plan's target: cubins by file name.
+    """Compile every kernel source that the plan has a use for, for its target: cubins by file name.
 
     The same compiler gives the same bytes each time. Raises CudaCompilerMissing; CompileError with the compiler's log.
     """
@@ -37,6 +37,7 @@ def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
         return {
             f"{source.stem}.cubin": compile_cubin(source.read_text(), source.name, plan.target, options)
             for source in sorted(SOURCES.glob("*.cu"))
+            if plan.round_rows or source.stem not in ROUND_MODULES
         }
     except DeviceUnavailable as error:
         raise CudaCompilerMissing(error.message, error.help) from error

@@ -4,6 +4,7 @@ A chunk of tokens goes through products by cublasLt and kernels of our own besid
 has entries of its own, that a layer calls in this order: `norm_matmul` (of the first layer: `embed_norm_matmul`),
 `norm_append_attention` (without norms of queries and keys: `append_attention`), `output_matmul`, `norm_gate_up`,
 `down_matmul`; then `norm_matmul_f32`, `argmax`, `advance`. The residual stream alternates between two buffers there.
+The rows of a round of speculation have `norm_append_attention_rows` and the like where the plan has rounds.
 For a step on recorded kernels, whose norms stand apart, there are `embedding_bf16` and each product alone.
 """
 
@@ -22,6 +23,7 @@ from kern.models.kernels.interfaces import (
     FUSED_INTERFACES,
     INTERFACES,
     RECORDED_INTERFACES,
+    ROUND_INTERFACES,
     params,
 )
 
@@ -36,6 +38,7 @@ _ROW_THREADS: Final = (256, 1, 1)
 _HEADS_A_BLOCK: Final = 8
 _ELEMENTS_A_BLOCK: Final = 2048
 _QUERIES_A_BLOCK: Final = 64
+_PAIRS_A_BLOCK: Final = 16
 _NORMED = ("norm_rope_cache", "norm_append_attention")
 _PLAIN = ("rope_cache", "append_attention")
 
@@ -55,6 +58,13 @@ class _Library:
     modules: Mapping[str, str]
 
     def kernels(self, qk_norm: bool) -> dict[str, Kernel]:
+        return self.of_tokens(qk_norm) | (self.of_rounds(qk_norm) if self.plan.round_rows else {})
+
+    def of_rounds(self, qk_norm: bool) -> dict[str, Kernel]:
+        """What the rows of a round of speculation have to themselves: ROUND_MODULES."""
+        return {}
+
+    def of_tokens(self, qk_norm: bool) -> dict[str, Kernel]:
         sizes, once = self.plan.sizes, (1, 1, 1)
         heads = -(-(sizes.q_heads + 2 * sizes.kv_heads) // _HEADS_A_BLOCK)
         columns = -(-sizes.ffn // _ELEMENTS_A_BLOCK)
@@ -145,6 +155,41 @@ class _Library:
         }
         return Kernel(params=interface, impl=Impl(scratch=scratch, steps=(partial, combine)))
 
+    def attention_rows(self, entry: str) -> Kernel:
+        """Partial sums of each split of the context, for pairs of a row and a query head; then one of them all."""
+        sizes, splits, interface = self.plan.sizes, self.plan.tuning.splits, _interface(entry)
+        parts = ScratchArg(scratch="sums"), ScratchArg(scratch="weights")
+        lengths = [str(param) for param in interface].index("i32") - 1
+        partial = self.step(
+            "attention_rows",
+            f"{entry}_partial",
+            (*params("out:f32 out:f32"), *interface[1:]),
+            (splits, sizes.kv_heads, -(-self.pairs // _PAIRS_A_BLOCK)),
+            (128, 1, 1),
+            (*parts, *(Arg(arg=i) for i in range(1, len(interface)))),
+            shared_mem=self.plan.rows_shared_mem,
+            chained=True,
+        )
+        combine = self.step(
+            "attention_rows",
+            "attention_rows_combine",
+            params("out:bf16 in:f32 in:f32 in:i32 i32 i32 i32 i32"),
+            (sizes.q_heads, self.plan.round_rows, 1),
+            (sizes.head_dim, 1, 1),
+            (Arg(arg=0), *parts, *(Arg(arg=lengths + i) for i in range(5))),
+            chained=True,
+        )
+        scratch = {
+            "sums": Scratch(dtype="f32", shape=(sizes.kv_heads, self.pairs, splits, sizes.head_dim)),
+            "weights": Scratch(dtype="f32", shape=(sizes.kv_heads, self.pairs, splits, 2)),
+        }
+        return Kernel(params=interface, impl=Impl(scratch=scratch, steps=(partial, combine)))
+
+    @property
+    def pairs(self) -> int:
+        """Rows of a round times the query heads of a key head."""
+        return self.plan.round_rows * (self.plan.sizes.q_heads // self.plan.sizes.kv_heads)
+
     def argmax(self, entry: str, rows: Sym) -> Kernel:
         parts = ScratchArg(scratch="best"), ScratchArg(scratch="index")
         find = self.step(
@@ -199,7 +244,7 @@ class _Library:
 
 
 def _interface(entry: str) -> tuple[Param, ...]:
-    every = INTERFACES, FUSED_INTERFACES, RECORDED_INTERFACES, CUDA_SPECULATION_INTERFACES
+    every = INTERFACES, FUSED_INTERFACES, RECORDED_INTERFACES, CUDA_SPECULATION_INTERFACES, ROUND_INTERFACES
     return next(known[entry] for known in every if entry in known)
 
 

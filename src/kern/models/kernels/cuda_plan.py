@@ -20,6 +20,10 @@ _BATCH_SUMS: Final = 2 * 4 * 8
 _BARRIERS: Final = 2 * 16 * 8
 """Bytes of the barriers of a ring of at most 16 slots."""
 _LEAST_RING: Final = 32 * 1024
+ROUND_MODULES: Final[tuple[str, ...]] = ()
+"""Sources for the rows of a round of speculation: compiled only where there are rounds."""
+MAX_ROUND_ROWS: Final = 32
+"""Most rows of a round: attention has a lane for each."""
 _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
 """Of each architecture's largest common card. It sets how work is cut, never whether it is done."""
 _SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
@@ -96,17 +100,26 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class CudaPlan:
-    """Kernels for `target` (`sm_90a`, …) and a model's sizes."""
+    """Kernels for `target` (`sm_90a`, …) and a model's sizes.
+
+    `round_rows` is how many rows a round of speculation has, a draft's block and its anchor; 0: there is no draft, and
+    ROUND_MODULES are left out.
+    """
 
     target: str
     sizes: Sizes
     tuning: Tuning = field(default_factory=Tuning)
+    round_rows: int = 0
 
     def __post_init__(self) -> None:
         """Raises UnknownCudaTarget and UnsupportedSizes."""
         match = _TARGET.fullmatch(self.target)
         if match is None or int(match["number"]) < 80:
             raise UnknownCudaTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
+        if self.round_rows > MAX_ROUND_ROWS:
+            raise UnsupportedSizes(
+                f"a round of speculation has {self.round_rows} rows", f"the CUDA kernels take up to {MAX_ROUND_ROWS}"
+            )
         if not self._fitting:
             widest = max(self.sizes.ffn, self.sizes.hidden, self.sizes.q_size)
             raise UnsupportedSizes(
@@ -180,9 +193,15 @@ class CudaPlan:
         head = self.sizes.head_dim * 2
         return 4 * 2 * 16 * head + 16 * head + 2 * head + 2 * 4 * 16 * 4
 
+    @property
+    def rows_shared_mem(self) -> int:
+        """Bytes of dynamic shared memory of attention of a round's rows: as of one token, but with all rows' keys."""
+        return self.decode_shared_mem + (self.round_rows - 1) * 2 * self.sizes.head_dim * 2
+
     def defines(self) -> Mapping[str, int]:
         """The macros that the sources are compiled with."""
         s, t = self.sizes, self.tuning
+        rounds = {"ROUND_ROWS": self.round_rows} if self.round_rows else {}
         return {
             "HIDDEN": s.hidden,
             "FFN": s.ffn,
@@ -195,4 +214,5 @@ class CudaPlan:
             "MATVEC_SLOT_BYTES": t.slot_kb * 1024,
             "MATVEC_SHARED_BYTES": self._shared_bytes,
             "MATVEC_BULK": int(self.bulk),
+            **rounds,
         }

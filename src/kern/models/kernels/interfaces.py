@@ -187,3 +187,20 @@ CUDA_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
     "silu_mul_narrow": INTERFACES["silu_mul"],
 }
 """The same for CUDA."""
+
+_ATTEND_ROWS = "in:i32 in:i32 i32 i32 i32 i32 i32 i32 i64"  # the same, with tokens before pages
+
+_ROUND_TEXT: Final[dict[str, str]] = {
+    # norm_rope_cache, but that qkv stays as it is, then attention_prefill, of the last `tokens` tokens of one sequence:
+    # o, qkv, q weight, k weight, …, table [1, pages], seq_lens [1]; tokens, pages, …, eps, scale. Row r stands at place
+    # seq_lens[0] - tokens + r of the sequence, in the slot there, or is not kept where its slot is -1
+    "norm_append_attention_rows": f"out:bf16 in:bf16 in:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32 f32",
+    # the same without norms
+    "append_attention_rows": f"out:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32",
+    # the same two with attention_full
+    "norm_append_attention_rows_full": f"out:bf16 in:bf16 in:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32 f32",
+    "append_attention_rows_full": f"out:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32",
+}
+
+ROUND_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {name: params(text) for name, text in _ROUND_TEXT.items()}
+"""The interfaces of entries for the rows of one round of speculation, on CUDA."""

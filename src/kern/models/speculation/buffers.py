@@ -33,7 +33,7 @@ class DraftBuffers(LayerBuffers):
         self.weights = {name.removeprefix(PREFIX): weight for name, weight in own.items()} | shared
 
         self.block = draft.config.block
-        self.rows = self.block + 1
+        self.rows = draft.config.rows
         seqs, each_row, each_draft = self.seqs, self.seqs * self.rows, self.seqs * self.block
         self.round_tokens = builder.carry("round_tokens", "i64", [each_row])
         self.round_positions = builder.carry("round_positions", "i64", [each_row])

@@ -38,6 +38,11 @@ class DraftConfig:
     rank: int
     target_layers: int | None = None
 
+    @property
+    def rows(self) -> int:
+        """Rows of a round: the anchor and its drafts."""
+        return self.block + 1
+
 
 def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
     """Read a DSpark checkpoint's config.json. Raises UnsupportedModel, naming the key that does not fit.
