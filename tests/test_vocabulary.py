@@ -21,9 +21,10 @@ WORDS = re.compile(
 
 def sources() -> list[Path]:
     root = Path(kern.__file__).parent
-    return sorted(
+    packages = (
         p for name in WITHOUT_MODELS for p in (root / name).rglob("*") if p.suffix in (".py", ".h", ".cu", ".c")
     )
+    return sorted([*packages, *root.glob("*.py")])
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")

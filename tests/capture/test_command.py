@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from kern.capture import find_toolkit, recorder_library
-from kern.capture.errors import RecorderNotBuilt
 from support.recorded_program import Machine
 
 KERN = (sys.executable, "-m", "kern.cli")
@@ -170,16 +168,6 @@ def test_a_compiler_that_does_not_run_is_named(kern: Kern, tmp_path: Path) -> No
     (no_program := tmp_path / "cc").write_text("neither a script nor a program")
     no_program.chmod(0o755)
     refused(kern("true", CC=str(no_program)), f"`{no_program}` does not run: Exec format error")
-
-
-def test_a_home_is_asked_for_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(RecorderNotBuilt, match="no home folder"):
-        recorder_library(find_toolkit(), ["cc"])
 
 
 def test_a_recording_that_cannot_be_read_back_is_named(kern: Kern) -> None:

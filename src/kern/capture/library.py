@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Final
 
 from kern.capture.errors import RecorderNotBuilt
 from kern.capture.toolkit import Toolkit
+from kern.user_cache import NAME_ANOTHER, user_cache
 
 SOURCES: Final = Path(__file__).parent / "recorder"
 _FLAGS: Final = (
@@ -25,14 +25,9 @@ _SHOWN_LINES: Final = 12
 def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
     """The recorder as a shared object in the user's cache, compiled by `compiler` if it is not there yet.
 
-    Raises RecorderNotBuilt.
+    Raises RecorderNotBuilt, NoCacheFolder.
     """
-    try:
-        folder = _cache()
-    except RuntimeError as error:
-        raise RecorderNotBuilt(
-            "there is no home folder to keep the recorder in", "name a folder that can be written in XDG_CACHE_HOME"
-        ) from error
+    folder = user_cache()
     try:
         library = folder / f"recorder-{_key(toolkit, compiler)}.so"
         if library.is_file():
@@ -45,14 +40,9 @@ def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
     except OSError as error:
         raise RecorderNotBuilt(
             f"the recorder cannot be kept in {folder}: {error.strerror}",
-            "name a folder that can be written in XDG_CACHE_HOME",
+            NAME_ANOTHER,
         ) from error
     return library
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or ""
-    return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "kern"
 
 
 def _key(toolkit: Toolkit, compiler: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ _IS_THERE_A_GPU = "record a program that uses CUDA; `kern doctor` says whether t
 
 
 def capture(command: list[str], dump: Path) -> int:
-    """Run the command, recorded; its own exit status. Raises CaptureError, CompilerMissing."""
+    """Run the command, recorded; its own exit status. Raises CaptureError, NoCacheFolder, CompilerMissing."""
     toolkit = find_toolkit()
     library = recorder_library(toolkit, compiler_command())
     status = run_recorded(command, dump, library, toolkit.library)

@@ -79,8 +79,8 @@ def build(
     `draft` is a DSpark checkpoint's folder, or `random` for a draft of random weights and the true shape: the folder
     then holds the programs of speculation too. `taps_before` takes each of its features one layer earlier.
 
-    Raises BuildError, OutputError, UnknownTarget, UnsupportedModel, CheckpointError, FetchError, CompilerMissing
-    and what else the target's compiler raises; with a recording MiningError, Refuted, WrongTarget.
+    Raises BuildError, OutputError, UnknownTarget, UnsupportedModel, CheckpointError, FetchError, NoCacheFolder,
+    CompilerMissing and what else the target's compiler raises; with a recording MiningError, Refuted, WrongTarget.
     """
     tell: Progress = progress or (lambda stage, done, total: None)
     output = Path(output)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, ClassVar, Final
 
 from kern.manifest.errors import KernError
+from kern.user_cache import NAME_ANOTHER, user_cache
 
 
 class FetchError(KernError):
@@ -52,21 +53,12 @@ SMOLLM2: Final = Source(
 Progress = Callable[[int, int], None]
 
 
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/kern`, or `~/.cache/kern`. Raises FetchError where there is no home folder either."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "kern"
-    except RuntimeError as error:
-        raise FetchError("there is no home folder to keep a cache in", "set XDG_CACHE_HOME to a folder") from error
-
-
 def fetch(source: Source, progress: Progress) -> Path:
     """The file in the cache, downloaded unless it is there whole.
 
-    `progress` is told the bytes downloaded and their total. Raises FetchError.
+    `progress` is told the bytes downloaded and their total. Raises FetchError, NoCacheFolder.
     """
-    target = cache_folder() / source.file_name
+    target = user_cache() / source.file_name
     try:
         if _is_whole(target, source):
             return target
@@ -78,7 +70,7 @@ def fetch(source: Source, progress: Progress) -> Path:
     except OSError as error:
         raise FetchError(
             f"cannot keep {source.file_name} in {target.parent}: {error.strerror or error}",
-            "set XDG_CACHE_HOME to a folder",
+            NAME_ANOTHER,
         ) from error
     return target
 

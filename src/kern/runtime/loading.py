@@ -59,7 +59,7 @@ def load(
     the device chooses the algorithms of its built-in operators anew, where it has kept any. `progress` is told the
     bytes of weights bound, and of all.
 
-    Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, WrongTarget, OutOfMemory, BadCapacity,
+    Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
     ModuleError or AbiMismatch; whatever was taken by then has been given back.
     """
     with ExitStack() as resources, open_folder(path) as folder:

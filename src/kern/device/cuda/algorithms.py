@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kern.device.base import DeviceError
+from kern.user_cache import NAME_ANOTHER, user_cache
 
 WORKSPACE_BYTES: Final = 32 << 20
 """Workspace that every algorithm may use, NVIDIA's recommendation for Hopper (cuBLAS, cublasSetWorkspace)."""
@@ -50,14 +51,15 @@ class Shape(NamedTuple):
 
 
 class AlgorithmCache:
-    """`$XDG_CACHE_HOME/kern/cublaslt.json`, or under `~/.cache`: one GPU's and library version's part of it.
+    """`cublaslt.json` in the user's cache: one GPU's and library version's part of it.
 
     Several processes may use it at once.
     """
 
     def __init__(self, gpu: str, version: int, path: Path | None = None) -> None:
+        """Raises NoCacheFolder where there is no `path`."""
         self._prefix = f"{gpu}|{version}|"
-        self._path = path or _default_path()
+        self._path = path or user_cache() / "cublaslt.json"
         self._known = _read(self._path)
 
     def get(self, shape: Shape) -> ctypes.Array[Any] | None:
@@ -75,21 +77,13 @@ class AlgorithmCache:
         except OSError as error:
             raise DeviceError(
                 f"the choice of a matrix product's algorithm cannot be kept in {self._path}: {error.strerror}",
-                "set XDG_CACHE_HOME to a folder that can be written",
+                NAME_ANOTHER,
             ) from error
 
 
 def alignment(address: int) -> int:
     """The largest power of two, MOST_ALIGNMENT at most, that divides an address."""
     return min(MOST_ALIGNMENT, address & -address) if address else MOST_ALIGNMENT
-
-
-def _default_path() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "kern" / "cublaslt.json"
-    except RuntimeError as error:
-        raise DeviceError("no folder to keep the operators' algorithms in: no home", "set XDG_CACHE_HOME") from error
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -81,7 +81,7 @@ class CudaDevice:
         """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
 
         The operators of a device share a workspace: lists that hold any run on one stream at a time. Raises
-        DeviceError for an unknown name, DeviceUnavailable where cublasLt is not installed, OutOfMemory.
+        DeviceError for an unknown name, DeviceUnavailable where cublasLt is not installed, NoCacheFolder, OutOfMemory.
         """
         if self._products is None:
             from kern.device.cuda.operators import Products

@@ -50,7 +50,7 @@ class Products:
     """
 
     def __init__(self, context: Context, *, tune: bool) -> None:
-        """Raises DeviceUnavailable, CudaError, OutOfMemory."""
+        """Raises DeviceUnavailable, NoCacheFolder, CudaError, OutOfMemory."""
         self._context = context
         self._cache = AlgorithmCache(context.name(), cublaslt.version())
         self._tune = tune
