@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -82,7 +84,9 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
         )
     before = device.read_bandwidth()
     waits = _decode(generator, steps)
-    idle = _idle(generator, steps)
+    idle = None
+    if generator.runs_ahead:
+        idle = idle_between(generator, steps, partial(_decode, generator), ("begin", 1), [("decode", 1)])
     bandwidth = max(before, device.read_bandwidth())
     counted = generator.tokenizer.settings.decode_bytes
     context = PROMPT + WARM_UP + len(waits) / 2
@@ -113,24 +117,34 @@ def _decode(generator: Generator, steps: int) -> NDArray[np.float64]:
 
 
 def _times(waits: NDArray[np.float64]) -> DecodeTimes:
-    low, median, high = np.percentile(waits, [10, 50, 90])
-    return DecodeTimes(float(median), float(low), float(high), len(waits))
+    low, middle, high = np.percentile(waits, [10, 50, 90])
+    return DecodeTimes(float(middle), float(low), float(high), len(waits))
 
 
-def _idle(generator: Generator, steps: int) -> float | None:
-    """Microseconds between two steps. The two periods are measured in turns, so that both meet the same load."""
-    groups = min(steps // GROUP, MOST_GROUPS)
-    if not (generator.executable.device.asynchronous and generator.runs_ahead and groups):
+def idle_between(
+    generator: Generator,
+    count: int,
+    waits: Callable[[int], NDArray[np.float64]],
+    begin: SizedCall,
+    calls: Sequence[SizedCall],
+) -> float | None:
+    """Microseconds that the device is idle between two runs of `calls` that are launched ahead, timed over `count`.
+
+    `waits` gives the milliseconds that each of so many runs is waited for. From their mean the period of the same
+    runs is taken that graphs hold GROUP each, after `begin`; both are measured in turns, so that they meet the same
+    load, and of ROUNDS differences it is the median. None where the device is not asynchronous, and for fewer runs
+    than a graph holds.
+    """
+    groups = min(count // GROUP, MOST_GROUPS)
+    if not (generator.executable.device.asynchronous and groups):
         return None
-    differences = [
-        float(np.mean(_decode(generator, groups * GROUP))) * 1e3
-        - grouped_period(generator, ("begin", 1), [("decode", 1)], groups)
+    return median(
+        float(np.mean(waits(groups * GROUP))) * 1e3 - _grouped_period(generator, begin, calls, groups)
         for _ in range(ROUNDS)
-    ]
-    return float(np.median(differences))
+    )
 
 
-def grouped_period(generator: Generator, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
+def _grouped_period(generator: Generator, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
     """The period in microseconds of `calls` in graphs that hold them GROUP times, `groups` of them after a warm-up.
 
     They follow `begin`, which takes the last of a prompt's ids, so that they meet the contexts that decoding meets.

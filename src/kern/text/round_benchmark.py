@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.text.benchmark import GROUP, MOST_GROUPS, PROMPT, ROUNDS, WARM_UP, grouped_period, random_ids
+from kern.text.benchmark import PROMPT, WARM_UP, idle_between, random_ids
 from kern.text.contract import round_calls
 from kern.text.decoding import stride
 from kern.text.generator import Generator
@@ -58,7 +57,12 @@ def benchmark_rounds(generator: Generator, rounds: int) -> RoundTimes:
             f"the capacity is {generator.capacity}, timing one round takes {PROMPT - 1 + LEAST * generator.rows}",
             "load with a larger capacity",
         )
-    waits, accepted = _run(generator, min(rounds, room))
+    rounds = min(rounds, room)
+    waits, accepted = _run(generator, rounds)
+    idle = None
+    if generator.spec == "device":
+        calls = round_calls(generator.rows)
+        idle = idle_between(generator, rounds, lambda count: _run(generator, count)[0], BEGIN, calls)
     low, middle, high = np.percentile(waits, [10, 50, 90])
     return RoundTimes(
         rounds=len(accepted),
@@ -67,7 +71,7 @@ def benchmark_rounds(generator: Generator, rounds: int) -> RoundTimes:
         ms_per_round=float(middle),
         p10=float(low),
         p90=float(high),
-        idle_us_per_round=_idle(generator, min(rounds, room)),
+        idle_us_per_round=idle,
     )
 
 
@@ -91,15 +95,3 @@ def _run(generator: Generator, rounds: int) -> tuple[NDArray[np.float64], list[i
             break
     readings = np.diff(arrivals[WARM_UP - 1 :: apart]) / apart * 1e3
     return np.repeat(readings, apart), generation.accepted[WARM_UP:]
-
-
-def _idle(generator: Generator, rounds: int) -> float | None:
-    """Microseconds between two rounds. The two periods are measured in turns, so that both meet the same load."""
-    groups = min(rounds // GROUP, MOST_GROUPS)
-    if not (generator.executable.device.asynchronous and generator.spec == "device" and groups):
-        return None
-    return median(
-        float(np.mean(_run(generator, groups * GROUP)[0])) * 1e3
-        - grouped_period(generator, BEGIN, round_calls(generator.rows), groups)
-        for _ in range(ROUNDS)
-    )
