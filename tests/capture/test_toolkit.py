@@ -61,6 +61,25 @@ def test_half_of_the_headers_is_none(
         find_toolkit()
 
 
+@pytest.mark.parametrize("made", ["nothing", "no folder", "a file", "half of it"])
+def test_a_wrong_toolkit_is_named_and_no_other_taken_for_it(
+    without_wheels: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: str
+) -> None:
+    headers(tmp_path / "nowhere" / "include", *HEADERS)
+    named = tmp_path / "cuda"
+    if made == "nothing":
+        named.mkdir()
+    elif made == "a file":
+        named.touch()
+    elif made == "half of it":
+        headers(named / "include", HEADERS[0])
+    monkeypatch.setenv("CUDA_HOME", str(named))
+    with pytest.raises(HeadersMissing, match=r"not both in .*/cuda, which CUDA_HOME names") as caught:
+        find_toolkit()
+    assert "unset it" in caught.value.help
+    assert "[capture]" in caught.value.help
+
+
 def test_the_toolkit_of_the_system_comes_last(
     without_wheels: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

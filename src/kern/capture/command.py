@@ -54,7 +54,10 @@ def _prepare(dump: Path) -> list[Path]:
     except OSError as error:
         raise DumpUnusable(f"{dump} cannot be made or read: {error.strerror}", "name another folder") from error
     if used:
-        raise DumpUnusable(f"{dump} is not empty", "a recording goes into a folder of its own: name a new one")
+        raise DumpUnusable(
+            f"{dump} is not empty",
+            "a recording goes into a folder of its own: name a new one, or remove this one first",
+        )
     if not writable:
         raise DumpUnusable(f"{dump} may not be written", "name another folder")
     return made

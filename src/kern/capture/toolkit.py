@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,26 +27,22 @@ class Toolkit:
 
 
 def find_toolkit() -> Toolkit:
-    """NVIDIA's wheels in this Python, else the toolkit of CUDA_HOME, else the one of /usr/local/cuda.
+    """NVIDIA's wheels in this Python, else the toolkit of CUDA_HOME; where that is not set, the one of /usr/local/cuda.
 
     Headers are never mixed of two of them. Raises HeadersMissing.
     """
-    for folders in _places():
-        toolkit = _toolkit(folders)
-        if toolkit is not None:
-            return toolkit
-    raise HeadersMissing(
-        f"CUPTI's headers ({_CUPTI_HEADER}) and CUDA's ({_CUDA_HEADER}) are not found",
-        f"{install_hint('capture')}; or name a CUDA toolkit in CUDA_HOME",
-    )
-
-
-def _places() -> Iterator[list[Path]]:
-    """The root folders of each installation, the preferred first."""
-    yield [folder for name in _WHEELS for folder in _wheel(name)]
+    toolkit = _toolkit([folder for name in _WHEELS for folder in _wheel(name)])
     named = os.environ.get("CUDA_HOME")
-    for root in ([Path(named)] if named else []) + [SYSTEM_TOOLKIT]:
-        yield [root, root / "extras" / "CUPTI", *sorted(root.glob("targets/*-linux"))]
+    root = Path(named) if named else SYSTEM_TOOLKIT
+    if toolkit is None:
+        toolkit = _toolkit([root, root / "extras" / "CUPTI", *sorted(root.glob("targets/*-linux"))])
+    if toolkit is None:
+        missing = f"CUPTI's headers ({_CUPTI_HEADER}) and CUDA's ({_CUDA_HEADER}) are not"
+        help = install_hint("capture")
+        if named:
+            raise HeadersMissing(f"{missing} both in {named}, which CUDA_HOME names", f"correct or unset it; or {help}")
+        raise HeadersMissing(f"{missing} found", f"{help}; or name a CUDA toolkit in CUDA_HOME")
+    return toolkit
 
 
 def _wheel(name: str) -> list[Path]:

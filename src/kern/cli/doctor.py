@@ -94,7 +94,7 @@ def _recording() -> list[Finding]:
     try:
         toolkit = find_toolkit()
     except HeadersMissing as error:
-        help = error.help
+        help = str(error)
     else:
         headers, library = str(toolkit.includes[0]), None if toolkit.library is None else str(toolkit.library)
     return [
