@@ -30,10 +30,10 @@ QWEN3_4B = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128, se
 
 
 PLANS = {
-    "sm_80": CudaPlan("sm_80", TINY),
-    "sm_90a": CudaPlan("sm_90a", QWEN3_4B),
+    "sm_80": CudaPlan("sm_80", TINY, markov_rank=96),
+    "sm_90a": CudaPlan("sm_90a", QWEN3_4B, markov_rank=256),
     "sm_100": CudaPlan("sm_100", SMOLLM2),
-    "sm_80 again": CudaPlan("sm_80", TINY),
+    "sm_80 again": CudaPlan("sm_80", TINY, markov_rank=96),
 }
 
 
@@ -71,10 +71,13 @@ def test_the_same_source_gives_the_same_bytes(compiled: Mapping[str, Mapping[str
     assert compiled["sm_80"] == compiled["sm_80 again"]
 
 
+def _hashes() -> dict[str, str]:
+    return {f"{source.stem}.cubin": "0" * 64 for source in compile_cuda.SOURCES.glob("*.cu")}
+
+
 @pytest.mark.parametrize("qk_norm", [True, False])
 def test_every_entry_has_its_interface(qk_norm: bool):
-    hashes = {f"{source.stem}.cubin": "0" * 64 for source in compile_cuda.SOURCES.glob("*.cu")}
-    kernels = cuda_kernels(CudaPlan("sm_90a", TINY), hashes, qk_norm=qk_norm)
+    kernels = cuda_kernels(CudaPlan("sm_90a", TINY, markov_rank=64), _hashes(), qk_norm=qk_norm)
     known = {**INTERFACES, **FUSED_INTERFACES, **RECORDED_INTERFACES, **CUDA_SPECULATION_INTERFACES}
     assert all(kernel.params == known[name] for name, kernel in kernels.items())
 
@@ -84,6 +87,20 @@ def test_fewer_rows_share_a_reading_where_shared_memory_is_short():
     assert CudaPlan("sm_89", QWEN3_4B).rows == 2
     assert CudaPlan("sm_90a", SMOLLM2).rows == 4
     assert CudaPlan("sm_90a", TINY).rows == 1
+
+
+@pytest.mark.parametrize(("target", "rank", "slots"), [("sm_80", 256, 5), ("sm_89", 256, 3), ("sm_90a", 32, 16)])
+def test_the_ring_of_a_markov_head_is_as_deep_as_memory_allows(target: str, rank: int, slots: int):
+    plan = CudaPlan(target, TINY, markov_rank=rank)
+    assert plan.markov_slots == slots
+    assert "markov_argmax" in cuda_kernels(plan, _hashes(), qk_norm=True)
+
+
+@pytest.mark.parametrize(("target", "rank"), [("sm_90a", 0), ("sm_90a", 48), ("sm_90a", 544), ("sm_89", 512)])
+def test_a_markov_head_that_the_kernel_does_not_take_is_left_to_others(target: str, rank: int):
+    kernels = cuda_kernels(CudaPlan(target, TINY, markov_rank=rank), _hashes(), qk_norm=True)
+    assert "markov_argmax" not in kernels
+    assert {"gather_bf16", "matmul_acc_f32", "argmax"} <= set(kernels)
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_9", "x86-64-v3", "sm_90b"])

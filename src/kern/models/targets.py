@@ -50,10 +50,13 @@ def check_target(target: str) -> None:
         check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
 
 
-def kernel_set(target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0) -> KernelSet:
+def kernel_set(
+    target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0, markov_rank: int = 0
+) -> KernelSet:
     """Kernels for `target`: `host`, an architecture such as `sm_90a`, or `auto` for this machine's GPU or processor.
 
-    `round_rows` is how many rows a round of speculation has, 0 without a draft.
+    `round_rows` is how many rows a round of speculation has, `markov_rank` that of the draft's Markov head; 0 without
+    a draft.
     Raises UnknownTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
@@ -64,7 +67,7 @@ def kernel_set(target: str, config: TransformerConfig, limits: Limits, *, round_
         return KernelSet(
             target, host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules
         )
-    return cuda_kernel_set(target, config, limits, round_rows=round_rows)
+    return cuda_kernel_set(target, config, limits, round_rows=round_rows, markov_rank=markov_rank)
 
 
 def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
@@ -72,9 +75,11 @@ def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
     return Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
 
 
-def cuda_kernel_set(target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0) -> KernelSet:
+def cuda_kernel_set(
+    target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0, markov_rank: int = 0
+) -> KernelSet:
     """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
-    plan = CudaPlan(target, cuda_sizes(config, limits), round_rows=round_rows)
+    plan = CudaPlan(target, cuda_sizes(config, limits), round_rows=round_rows, markov_rank=markov_rank)
     modules = compile_cuda_modules(plan)
     hashes = _hashes(modules)
     entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}

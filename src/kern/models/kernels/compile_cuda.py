@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from kern.device.base import DeviceUnavailable
 from kern.manifest.errors import KernError, install_hint
-from kern.models.kernels.cuda_plan import ROUND_MODULES, CudaPlan, UnknownCudaTarget
+from kern.models.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
 
 SOURCES: Final = Path(__file__).parent / "cuda"
 _INSTALL: Final = install_hint("cuda")
@@ -37,7 +37,7 @@ def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
         return {
             f"{source.stem}.cubin": compile_cubin(source.read_text(), source.name, plan.target, options)
             for source in sorted(SOURCES.glob("*.cu"))
-            if plan.round_rows or source.stem not in ROUND_MODULES
+            if plan.has(source.stem)
         }
     except DeviceUnavailable as error:
         raise CudaCompilerMissing(error.message, error.help) from error

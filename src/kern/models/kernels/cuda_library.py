@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from kern.manifest.expressions import Add, CeilDiv, Expr, Sym
 from kern.manifest.params import Param
 from kern.manifest.types import EXTERN_PREFIX, I32, Arg, Dim3, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
-from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_plan import MARKOV_MODULE, CudaPlan
 from kern.models.kernels.interfaces import (
     CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,
@@ -58,7 +58,9 @@ class _Library:
     modules: Mapping[str, str]
 
     def kernels(self, qk_norm: bool) -> dict[str, Kernel]:
-        return self.of_tokens(qk_norm) | (self.of_rounds(qk_norm) if self.plan.round_rows else {})
+        rounds = self.of_rounds(qk_norm) if self.plan.round_rows else {}
+        markov = {"markov_argmax": self.markov()} if self.plan.markov_slots else {}
+        return self.of_tokens(qk_norm) | rounds | markov
 
     def of_rounds(self, qk_norm: bool) -> dict[str, Kernel]:
         """What the rows of a round of speculation have to themselves: ROUND_MODULES."""
@@ -106,7 +108,7 @@ class _Library:
             "matmul_acc_f32": _extern("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
             "argmax_rows": self.argmax("argmax_rows", _TOKENS),
             "begin_spec": self.single("begin_spec", "speculation", once, (32, 1, 1)),
-            "accept": self.single("accept", "speculation", once, (32, 1, 1)),
+            "accept": self.single("accept", "speculation", once, (32, 1, 1), chained=True),
         }
 
     def single(
@@ -190,6 +192,24 @@ class _Library:
         """Rows of a round times the query heads of a key head."""
         return self.plan.round_rows * (self.plan.sizes.q_heads // self.plan.sizes.kv_heads)
 
+    def markov(self) -> Kernel:
+        """One step of a draft's chain: each block's share of the logits and its greatest, then the greatest of all."""
+        interface, blocks = _interface("markov_argmax"), self.plan.matvec_blocks
+        parts = ScratchArg(scratch="best"), ScratchArg(scratch="index")
+        add = self.step(
+            MARKOV_MODULE,
+            "markov_partial",
+            (*params("out:f32 out:i32"), *interface[1:]),
+            (blocks, 1, 1),
+            (self.plan.matvec_threads, 1, 1),
+            (*parts, *(Arg(arg=i) for i in range(1, len(interface)))),
+            shared_mem=self.plan.markov_shared_mem,
+            chained=True,
+        )
+        choose = self.choose(1, blocks)
+        scratch = {"best": Scratch(dtype="f32", shape=(blocks,)), "index": Scratch(dtype="i32", shape=(blocks,))}
+        return Kernel(params=interface, impl=Impl(scratch=scratch, steps=(add, choose)))
+
     def argmax(self, entry: str, rows: Sym) -> Kernel:
         parts = ScratchArg(scratch="best"), ScratchArg(scratch="index")
         find = self.step(
@@ -201,20 +221,24 @@ class _Library:
             (*parts, Arg(arg=1), Arg(arg=2)),
             chained=True,
         )
-        choose = self.step(
-            "logits",
-            "argmax_final",
-            params("out:i64 in:f32 in:i32 i32"),
-            (rows, 1, 1),
-            (32, 1, 1),
-            (Arg(arg=0), *parts, I32(i32=ARGMAX_PARTS)),
-            chained=True,
-        )
+        choose = self.choose(rows, ARGMAX_PARTS)
         scratch = {
             "best": Scratch(dtype="f32", shape=(rows, ARGMAX_PARTS)),
             "index": Scratch(dtype="i32", shape=(rows, ARGMAX_PARTS)),
         }
         return Kernel(params=_interface(entry), impl=Impl(scratch=scratch, steps=(find, choose)))
+
+    def choose(self, rows: Expr, count: int) -> Step:
+        """The greatest of the `count` parts of each row."""
+        return self.step(
+            "logits",
+            "argmax_final",
+            params("out:i64 in:f32 in:i32 i32"),
+            (rows, 1, 1),
+            (32, 1, 1),
+            (Arg(arg=0), ScratchArg(scratch="best"), ScratchArg(scratch="index"), I32(i32=count)),
+            chained=True,
+        )
 
     def step(
         self,

@@ -17,11 +17,17 @@ _CHUNK: Final = 32
 _X_PADDING: Final = 32
 _BATCH_SUMS: Final = 2 * 4 * 8
 """Sums a warp and row that a matrix-vector kernel keeps: two batches of four tiles of 8."""
-_BARRIERS: Final = 2 * 16 * 8
-"""Bytes of the barriers of a ring of at most 16 slots."""
+_MOST_SLOTS: Final = 16
+_BARRIERS: Final = 2 * _MOST_SLOTS * 8
+"""Bytes of the barriers of a ring."""
 _LEAST_RING: Final = 32 * 1024
 ROUND_MODULES: Final[tuple[str, ...]] = ()
 """Sources for the rows of a round of speculation: compiled only where there are rounds."""
+MARKOV_MODULE: Final = "markov"
+"""The source for the Markov head of a draft: compiled only where there is one that it takes."""
+MAX_MARKOV_RANK: Final = 512
+_MARKOV_WORK: Final = 1024
+"""Bytes that hold what its kernel has in shared memory beside the ring."""
 MAX_ROUND_ROWS: Final = 32
 """Most rows of a round: attention has a lane for each."""
 _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
@@ -103,13 +109,14 @@ class CudaPlan:
     """Kernels for `target` (`sm_90a`, …) and a model's sizes.
 
     `round_rows` is how many rows a round of speculation has, a draft's block and its anchor; 0: there is no draft, and
-    ROUND_MODULES are left out.
+    ROUND_MODULES are left out. `markov_rank` is that of the draft's Markov head, 0 without one.
     """
 
     target: str
     sizes: Sizes
     tuning: Tuning = field(default_factory=Tuning)
     round_rows: int = 0
+    markov_rank: int = 0
 
     def __post_init__(self) -> None:
         """Raises UnknownCudaTarget and UnsupportedSizes."""
@@ -126,6 +133,12 @@ class CudaPlan:
                 f"a row of {widest} elements has no room in a block's shared memory on {self.target}",
                 "build for an architecture with more of it, such as sm_80 or sm_90a",
             )
+
+    def has(self, source: str) -> bool:
+        """Whether a source, by its stem, is compiled."""
+        if source == MARKOV_MODULE:
+            return self.markov_slots > 0
+        return self.round_rows > 0 or source not in ROUND_MODULES
 
     @property
     def architecture(self) -> int:
@@ -198,10 +211,32 @@ class CudaPlan:
         """Bytes of dynamic shared memory of attention of a round's rows: as of one token, but with all rows' keys."""
         return self.decode_shared_mem + (self.round_rows - 1) * 2 * self.sizes.head_dim * 2
 
+    @property
+    def markov_slots(self) -> int:
+        """Slots of the ring of the Markov head's kernel, each of eight rows of its matrix for every warp.
+
+        0 where there is no such head, its rank is not a multiple of 32 up to MAX_MARKOV_RANK, or its rows have no room.
+        """
+        if self.markov_rank % _CHUNK or not 0 < self.markov_rank <= MAX_MARKOV_RANK:
+            return 0
+        slots = (self._shared_bytes - _MARKOV_WORK) // self._markov_slot
+        return min(slots, _MOST_SLOTS) if slots >= 2 else 0
+
+    @property
+    def _markov_slot(self) -> int:
+        return 8 * self.tuning.warps * self.markov_rank * 2
+
+    @property
+    def markov_shared_mem(self) -> int:
+        """Bytes of dynamic shared memory of the Markov head's kernel: its ring."""
+        return self.markov_slots * self._markov_slot
+
     def defines(self) -> Mapping[str, int]:
         """The macros that the sources are compiled with."""
         s, t = self.sizes, self.tuning
         rounds = {"ROUND_ROWS": self.round_rows} if self.round_rows else {}
+        if self.markov_slots:
+            rounds |= {"MARKOV_RANK": self.markov_rank, "MARKOV_SLOTS": self.markov_slots}
         return {
             "HIDDEN": s.hidden,
             "FFN": s.ffn,

@@ -185,6 +185,8 @@ CUDA_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
     **SPECULATION_INTERFACES,
     # silu_mul, for layers that are narrower than the model whose width the kernel has compiled in
     "silu_mul_narrow": INTERFACES["silu_mul"],
+    # next [1], logits [1, V], before [1], W1 and W2 [V, r]; V, r: logits += W1 at before · W2ᵀ; next is their argmax
+    "markov_argmax": params("out:i64 inout:f32 in:i64 in:bf16 in:bf16 i32 i32"),
 }
 """The same for CUDA."""
 

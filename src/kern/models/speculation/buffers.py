@@ -53,7 +53,6 @@ class DraftBuffers(LayerBuffers):
         self.tapped = builder.workspace("tapped", "bf16", [self.tokens, config.hidden])
         self.context = builder.workspace("context", "bf16", [self.tokens, config.hidden])
         self.context_kv = builder.workspace("context_kv", "bf16", [self.tokens, 2 * config.kv_size])
-        self.markov_row = builder.workspace("markov_row", "bf16", [seqs, draft.config.rank])
 
     def _of_target(self, name: str) -> BufferArg:
         return self.target.output_matrix if name == "lm_head" else self.target.weights[name]

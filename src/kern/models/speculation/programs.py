@@ -89,14 +89,29 @@ class Speculation:
         for layer in range(c.layers):
             layers.layer(layer)
         layers.head()
+        if "markov_argmax" in self.kernels:
+            self.chain_in_one(p)
+        else:
+            self.chain(p)
+
+    def chain(self, p: ProgramBuilder) -> None:
+        """Each row's logits moved by the token before, and their greatest as the token after."""
+        b, c = self.b, self.b.config
         table, matrix, rank = b.weights["markov_w1"], b.weights["markov_w2"], b.draft.rank
+        before = self.builder.workspace("markov_row", "bf16", [b.seqs, rank])
         for row in range(b.block):
             logits, label = b.draft_logits(row), f"draft {row + 1}."
-            p.dispatch("gather_bf16", b.markov_row, b.round_token(row), table, rank, label=f"{label}before")
-            p.dispatch(
-                "matmul_acc_f32", logits, b.markov_row, matrix, b.seqs, c.vocabulary, rank, label=f"{label}markov"
-            )
+            p.dispatch("gather_bf16", before, b.round_token(row), table, rank, label=f"{label}before")
+            p.dispatch("matmul_acc_f32", logits, before, matrix, b.seqs, c.vocabulary, rank, label=f"{label}markov")
             p.dispatch("argmax", b.round_token(row + 1), logits, c.vocabulary, label=f"{label}argmax")
+
+    def chain_in_one(self, p: ProgramBuilder) -> None:
+        """The same, each row by one kernel."""
+        b, weights = self.b, (self.b.weights["markov_w1"], self.b.weights["markov_w2"])
+        for row in range(b.block):
+            before, after, label = b.round_token(row), b.round_token(row + 1), f"draft {row + 1}.markov"
+            sizes = b.config.vocabulary, b.draft.rank
+            p.dispatch("markov_argmax", after, b.draft_logits(row), before, *weights, *sizes, label=label)
 
     def verify(self) -> None:
         """What the target says after each row of the round, and the rows' features."""

@@ -1,30 +1,23 @@
 // What is read off a row of logits: the greatest, in two steps, and the negative log-likelihood of a given one.
-// Ties go to the lowest index; a NaN wins only over other NaNs.
-#include "kernel.cuh"
+#include "candidate.cuh"
 
 constexpr int LOGIT_THREADS = 256;
 constexpr int LOGIT_WARPS = LOGIT_THREADS / WARP;
+constexpr int PART_LOADS = 10;  // of a thread at once: all there are for 64 parts of 160 000 values
+constexpr int FINAL_LOADS = 6;  // and of a lane, for 192 parts
 
-struct Candidate {
-    float value;
-    int index;
-
-    __device__ bool beats(const Candidate& other) const {
-        if (isnan(value) || isnan(other.value)) {
-            if (isnan(value) != isnan(other.value)) return isnan(other.value);
-            return index < other.index;
-        }
-        return value > other.value || (value == other.value && index < other.index);
-    }
-};
-
-__device__ static Candidate best_of_warp(Candidate best) {
+// The greatest of n values, of which this thread has every `stride`-th from `first` on.
+template <int LOADS, class Load>
+__device__ static Candidate best_of(int first, int n, int stride, Candidate top, Load load) {
+    for (int begin = first; begin < n; begin += LOADS * stride) {
+        Candidate at_once[LOADS];
 #pragma unroll
-    for (int offset = WARP / 2; offset > 0; offset /= 2) {
-        Candidate other{__shfl_xor_sync(ALL_LANES, best.value, offset), __shfl_xor_sync(ALL_LANES, best.index, offset)};
-        if (other.beats(best)) best = other;
+        for (int i = 0; i < LOADS; i++) at_once[i] = load(min(begin + i * stride, n - 1));  // the last one again: no matter
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            if (at_once[i].beats(top)) top = at_once[i];
     }
-    return best;
+    return top;
 }
 
 // best[row, part], index[row, part] of values [row, n]; a block a part
@@ -35,11 +28,8 @@ argmax_partial(float* best, int* index, const float* values, int n) {
     int parts = gridDim.x, part = blockIdx.x;
     const float* row = values + static_cast<i64>(blockIdx.y) * n;
     int first = static_cast<i64>(n) * part / parts, last = static_cast<i64>(n) * (part + 1) / parts;
-    Candidate top{CUDART_NAN_F, n - 1};
-    for (int i = first + threadIdx.x; i < last; i += LOGIT_THREADS) {
-        Candidate next{__ldcg(row + i), i};
-        if (next.beats(top)) top = next;
-    }
+    Candidate top = best_of<PART_LOADS>(first + threadIdx.x, last, LOGIT_THREADS, {CUDART_NAN_F, n - 1},
+                                        [&](int i) { return Candidate{load_fresh<float>(row + i), i}; });
     __shared__ Candidate tops[LOGIT_WARPS];
     top = best_of_warp(top);
     if (lane_index() == 0) tops[warp_index()] = top;
@@ -57,11 +47,10 @@ argmax_final(i64* next, const float* best, const int* index, int parts) {
     start_next_kernel();
     wait_for_previous_kernels();
     int row = blockIdx.x;
-    Candidate top{CUDART_NAN_F, 0x7fffffff};
-    for (int i = lane_index(); i < parts; i += WARP) {
-        Candidate other{__ldcg(best + row * parts + i), __ldcg(index + row * parts + i)};
-        if (other.beats(top)) top = other;
-    }
+    best += row * parts, index += row * parts;
+    Candidate top = best_of<FINAL_LOADS>(lane_index(), parts, WARP, {CUDART_NAN_F, 0x7fffffff}, [&](int i) {
+        return Candidate{load_fresh<float>(best + i), load_fresh<int>(index + i)};
+    });
     top = best_of_warp(top);
     if (lane_index() == 0) next[row] = top.index;
 }

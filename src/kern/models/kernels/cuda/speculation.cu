@@ -1,9 +1,7 @@
 // A round of speculation from one to the next: which drafts the target would have chosen, and the rows that follow; a
-// thread a sequence. A sequence has `block` drafts behind the anchor, the last token that stands. Positions and slots
-// beyond the table's last page: the last position there is, and slot -1.
+// warp for all sequences, a lane a row. A sequence has `block` drafts behind the anchor, the last token that stands.
+// Positions and slots beyond the table's last page: the last position there is, and slot -1.
 #include "pages.cuh"
-
-constexpr int ROUND_THREADS = 32;
 
 struct Rounds {
     i64 *tokens, *positions, *slots;  // [seqs, block + 1]: the rows that the target verifies
@@ -16,35 +14,38 @@ struct Rounds {
     const int* block_table;
     int pages, ring_size, block;
 
-    // The rows of a round that begins with `anchor` at `start`.
-    __device__ void lay_rows(i64 s, i64 anchor, i64 start) const {
-        i64 rows = block + 1, room = static_cast<i64>(pages) * PAGE;
-        const int* table = block_table + s * pages;
-        tokens[s * rows] = anchor;
+    // Of row `row`, the lane's own, and of all.
+    __device__ i64 index(i64 s, int row) const { return s * (block + 1) + row; }
+    __device__ bool has(int row) const { return row <= block; }
+
+    // The token at a position.
+    __device__ i64& token_at(i64 s, i64 at) const { return ring[s * ring_size + static_cast<u32>(at) % ring_size]; }
+
+    // This lane's row of a round that begins with `anchor` at `start`.
+    __device__ void lay_row(i64 s, int row, i64 anchor, i64 start) const {
+        if (!has(row)) return;
+        i64 room = static_cast<i64>(pages) * PAGE, at = start + row, inside = min(at, room - 1);
+        i64 page = load_fresh<int>(block_table + s * pages + inside / PAGE);
+        positions[index(s, row)] = inside;
+        slots[index(s, row)] = at < room ? page * PAGE + at % PAGE : -1;
+        if (row > 0) return;
+        tokens[index(s, 0)] = anchor;
         block_ids[s * block] = anchor;
-        length[s] = static_cast<int>(start + rows);
-        block_length[s] = static_cast<int>(start + block);
+        length[s] = static_cast<int>(start) + block + 1;
+        block_length[s] = static_cast<int>(start) + block;
         position[s] = start;
-        ring[s * ring_size + start % ring_size] = anchor;
-        for (i64 i = 0; i < rows; i++) {
-            i64 at = start + i;
-            positions[s * rows + i] = at < room ? at : room - 1;
-            slots[s * rows + i] = at < room ? static_cast<i64>(table[at / PAGE]) * PAGE + at % PAGE : -1;
-        }
     }
 
-    // The rows' features, of which the first `standing` may be kept.
-    __device__ void lay_features(i64 s, i64 standing) const {
-        i64 rows = block + 1;
-        for (i64 i = 0; i < rows; i++) {
-            feature_positions[s * rows + i] = positions[s * rows + i];
-            feature_slots[s * rows + i] = i < standing ? slots[s * rows + i] : -1;
-        }
+    // Where this lane's row of the round before stands, and its slot, or -1.
+    __device__ void lay_feature(i64 s, int row, i64 at, i64 slot) const {
+        if (!has(row)) return;
+        feature_positions[index(s, row)] = at;
+        feature_slots[index(s, row)] = slot;
     }
 };
 
 // The first round's rows: of each sequence the token and the position that are given.
-KERNEL(ROUND_THREADS, 1)
+KERNEL(WARP, 1)
 begin_spec(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_length, int* round_rows,
            i64* block_ids, int* block_length, int* block_rows, i64* feature_positions, i64* feature_slots,
            int* accepted, i64* round_count, i64* step_position, i64* token_ring, const i64* token_ids,
@@ -53,36 +54,51 @@ begin_spec(i64* round_tokens, i64* round_positions, i64* round_slots, int* round
     Rounds rounds{round_tokens, round_positions,   round_slots,   round_length, block_ids,   block_length,
                   feature_positions, feature_slots, accepted,      round_count,  step_position, token_ring,
                   block_table,  pages,             ring_size,     block};
-    for (int s = threadIdx.x; s <= seqs; s += ROUND_THREADS) {
+    int row = lane_index();
+    if (block >= WARP) __trap();
+    for (int s = row; s <= seqs; s += WARP) {
         round_rows[s] = s * (block + 1);
         block_rows[s] = s * block;
     }
-    for (i64 s = threadIdx.x; s < seqs; s += ROUND_THREADS) {
-        rounds.lay_rows(s, token_ids[s], first_positions[s]);
-        rounds.lay_features(s, 0);
-        for (i64 i = 1; i <= block; i++) round_tokens[s * (block + 1) + i] = mask;
-        for (i64 i = 1; i < block; i++) block_ids[s * block + i] = mask;
-        for (i64 i = 0; i < ring_size; i++) accepted[s * ring_size + i] = 0;
+    for (i64 s = 0; s < seqs; s++) {
+        i64 start = first_positions[s], anchor = token_ids[s];
+        rounds.lay_row(s, row, anchor, start);
+        rounds.lay_feature(s, row, min(start + row, static_cast<i64>(pages) * PAGE - 1), -1);
+        if (row > 0 && row <= block) round_tokens[rounds.index(s, row)] = mask;
+        if (row > 0 && row < block) block_ids[s * block + row] = mask;
+        for (int i = row; i < ring_size; i += WARP) accepted[s * ring_size + i] = 0;
+        if (row > 0) continue;
+        rounds.token_at(s, start) = anchor;
         round_count[s] = 0;
     }
 }
 
-// Take the drafts that the target's choices begin with, then the target's own next token as the new anchor.
-KERNEL(ROUND_THREADS, 1)
+// Take the drafts that the target's choices begin with, then the target's own next token as the new anchor. Everything
+// is loaded at once, but for the pages.
+KERNEL(WARP, 1)
 accept(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_length, i64* block_ids, int* block_length,
        i64* feature_positions, i64* feature_slots, int* accepted, i64* round_count, i64* step_position, i64* token_ring,
        const i64* predicted, const int* block_table, int seqs, int pages, int ring_size, int block) {
+    start_next_kernel();
     Rounds rounds{round_tokens, round_positions,   round_slots,   round_length, block_ids,   block_length,
                   feature_positions, feature_slots, accepted,      round_count,  step_position, token_ring,
                   block_table,  pages,             ring_size,     block};
-    for (i64 s = threadIdx.x; s < seqs; s += ROUND_THREADS) {
-        const i64 *drafts = round_tokens + s * (block + 1) + 1, *chosen = predicted + s * (block + 1);
-        i64 start = step_position[s], taken = 0;
-        while (taken < block && drafts[taken] == chosen[taken]) taken++;
-        for (i64 i = 0; i < taken; i++) token_ring[s * ring_size + (start + 1 + i) % ring_size] = drafts[i];
-        rounds.lay_features(s, taken + 1);
-        accepted[s * ring_size + round_count[s] % ring_size] = static_cast<int>(taken);
-        round_count[s]++;
-        rounds.lay_rows(s, chosen[taken], start + taken + 1);
+    int row = lane_index();
+    if (block >= WARP) __trap();
+    wait_for_previous_kernels();
+    for (i64 s = 0; s < seqs; s++) {
+        i64 start = load_fresh<i64>(step_position + s), count = load_fresh<i64>(round_count + s);
+        i64 at = rounds.index(s, min(row, block));
+        i64 token = load_fresh<i64>(round_tokens + at), chosen = load_fresh<i64>(predicted + at);
+        i64 position = load_fresh<i64>(round_positions + at), slot = load_fresh<i64>(round_slots + at);
+        // A row's choice is the token of the row after it, where that draft is right.
+        bool right = row < block && __shfl_down_sync(ALL_LANES, token, 1) == chosen;
+        int taken = __ffs(~__ballot_sync(ALL_LANES, right)) - 1;
+        rounds.lay_row(s, row, __shfl_sync(ALL_LANES, chosen, taken), start + taken + 1);
+        rounds.lay_feature(s, row, position, row <= taken ? slot : -1);
+        if (row <= taken) rounds.token_at(s, start + 1 + row) = chosen;
+        if (row > 0) continue;
+        accepted[s * ring_size + count % ring_size] = taken;
+        round_count[s] = count + 1;
     }
 }

@@ -1,0 +1,136 @@
+"""The steps of a draft's chain on a GPU, against float64: odd ranks and vocabularies, ties, NaNs, whole chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+from kern.device.base import Device, DeviceUnavailable
+from kern.device.open import open_device
+from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kernels.cuda_harness import CudaLibrary
+from kernels.harness import bf16
+
+pytestmark = pytest.mark.gpu
+
+F32, F64, I64 = np.float32, np.float64, np.int64
+SIZES = Sizes(hidden=128, ffn=256, q_heads=4, kv_heads=2, head_dim=64)
+RANKS = [32, 64, 96, 256, 512]
+VOCABULARIES = [1, 7, 1000, 49_152, 151_936]
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    try:
+        device = open_device("cuda")
+    except DeviceUnavailable as error:
+        pytest.skip(f"no GPU: {error.message}")
+    yield device
+    device.close()
+
+
+@pytest.fixture(scope="module")
+def libraries(device: Device) -> dict[int, CudaLibrary]:
+    plans = {rank: CudaPlan(device.target, SIZES, markov_rank=rank) for rank in RANKS}
+    plans = {rank: plan for rank, plan in plans.items() if plan.markov_slots}
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        images = list(pool.map(compile_cuda_modules, plans.values()))
+    return {rank: CudaLibrary(device, plan, of) for (rank, plan), of in zip(plans.items(), images, strict=True)}
+
+
+@pytest.fixture(params=RANKS)
+def rank(libraries, request: pytest.FixtureRequest) -> int:
+    if request.param not in libraries:
+        pytest.skip("a row of that rank has no room here")
+    return request.param
+
+
+class Chain:
+    """A Markov head, and rows of logits that it moves."""
+
+    def __init__(self, rng: np.random.Generator, cuda: CudaLibrary, rank: int, vocabulary: int, rows: int = 1) -> None:
+        self.cuda, self.rank, self.vocabulary = cuda, rank, vocabulary
+        self.matrix = bf16(rng.standard_normal((vocabulary, rank), dtype=F32))
+        self.table = np.roll(self.matrix, 1, axis=0)
+        self.logits = rng.standard_normal((rows, vocabulary), dtype=F32) * F32(rank**0.5)
+        self.before = self.logits.astype(F64)
+        self.tokens = np.full(rows + 1, -77, I64)
+        self.tokens[0] = rng.integers(0, vocabulary)
+
+    def step(self, row: int = 0) -> None:
+        """The token of `row` to that of the next."""
+        views = self.tokens[row + 1 :], self.logits[row:], self.tokens[row:]
+        self.cuda.run("markov_argmax", *views, self.table, self.matrix, self.vocabulary, self.rank)
+
+    def check(self, row: int = 0) -> None:
+        """The logits within rounding of their sums; the token is the first of the greatest that were written."""
+        x, w = self.table[self.tokens[row]].astype(F64), self.matrix.astype(F64)
+        got, want = self.logits[row].astype(F64), self.before[row] + w @ x
+        bound = 2.0**-20 * (np.abs(self.before[row]) + np.abs(w) @ np.abs(x))
+        assert np.array_equal(np.isnan(got), np.isnan(want))
+        sound = np.isfinite(want)
+        assert (np.abs(got - want)[sound] <= bound[sound]).all()
+        assert self.tokens[row + 1] == np.where(np.isnan(got), -np.inf, got).argmax()
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_a_step(libraries, rng, rank, vocabulary):
+    chain = Chain(rng, libraries[rank], rank, vocabulary)
+    chain.step()
+    chain.check()
+
+
+@pytest.mark.parametrize("vocabulary", [1000, 49_151])
+def test_each_token_follows_from_the_one_before(libraries, rng, rank, vocabulary):
+    chain = Chain(rng, libraries[rank], rank, vocabulary, rows=7)
+    for row in range(7):
+        rest = chain.logits[row + 1 :].copy()
+        chain.step(row)
+        chain.check(row)
+        assert np.array_equal(chain.logits[row + 1 :], rest)
+    assert len(set(chain.tokens.tolist())) > 3
+
+
+@pytest.mark.parametrize("vocabulary", [1000, 151_936])
+def test_ties_go_to_the_lowest(libraries, rng, rank, vocabulary):
+    chain = Chain(rng, libraries[rank], rank, vocabulary)
+    equal = np.sort(rng.choice(vocabulary, 5, replace=False))
+    chain.matrix[equal] = 0
+    chain.logits[0, equal] = chain.before[0, equal] = 1e4
+    chain.step()
+    chain.check()
+    assert chain.tokens[1] == equal[0]
+
+
+@pytest.mark.parametrize("vocabulary", [1000, 151_936])
+def test_a_nan_is_no_token_and_stays_where_it_is(libraries, rng, rank, vocabulary):
+    chain = Chain(rng, libraries[rank], rank, vocabulary)
+    in_logits, in_matrix = rng.choice(vocabulary, (2, 3), replace=False)
+    chain.logits[0, in_logits] = chain.before[0, in_logits] = np.nan
+    chain.matrix[in_matrix, rng.integers(0, rank, 3)] = np.nan
+    chain.step()
+    chain.check()
+
+
+def test_nothing_but_nan_is_the_first(libraries, rng, rank):
+    chain = Chain(rng, libraries[rank], rank, 1000)
+    chain.logits[:] = chain.before[:] = np.nan
+    chain.step()
+    assert chain.tokens[1] == 0
+
+
+def test_the_same_bytes_each_time(libraries, rng, rank):
+    chain = Chain(rng, libraries[rank], rank, 151_936)
+    fresh = chain.logits.copy()
+    chain.step()
+    first, token = chain.logits.copy(), chain.tokens[1]
+    for _ in range(3):
+        chain.logits[:] = fresh
+        chain.step()
+        assert chain.logits.tobytes() == first.tobytes()
+        assert chain.tokens[1] == token
