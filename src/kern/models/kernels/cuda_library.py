@@ -74,15 +74,15 @@ class _Library:
         rope_cache, attention = _NORMED if qk_norm else _PLAIN
         row: Grid = (_TOKENS, 1, 1)
         return {
-            "embedding": self.single("embedding", "rows", row, _ROW_THREADS),
-            "embedding_bf16": self.single("embedding_bf16", "rows", row, _ROW_THREADS),
-            "rms_norm": self.single("rms_norm", "rows", row, _ROW_THREADS),
-            "add_rms_norm": self.single("add_rms_norm", "rows", row, _ROW_THREADS),
-            rope_cache: self.single(rope_cache, "heads", (_TOKENS, heads, 1), _ROW_THREADS),
+            "embedding": self.single("embedding", "rows", row, _ROW_THREADS, chained=True),
+            "embedding_bf16": self.single("embedding_bf16", "rows", row, _ROW_THREADS, chained=True),
+            "rms_norm": self.single("rms_norm", "rows", row, _ROW_THREADS, chained=True),
+            "add_rms_norm": self.single("add_rms_norm", "rows", row, _ROW_THREADS, chained=True),
+            rope_cache: self.single(rope_cache, "heads", (_TOKENS, heads, 1), _ROW_THREADS, chained=True),
             "attention_prefill": self.single(
                 "attention_prefill", "attention_prefill", queries, (128, 1, 1), self.plan.prefill_shared_mem
             ),
-            "silu_mul": self.single("silu_mul", "rows", (_TOKENS, columns, 1), _ROW_THREADS),
+            "silu_mul": self.single("silu_mul", "rows", (_TOKENS, columns, 1), _ROW_THREADS, chained=True),
             "matmul": _extern("matmul", "cublaslt_bf16_tn"),
             "matmul_f32": _extern("matmul_f32", "cublaslt_bf16_tn_f32"),
             "token_nll": self.single("token_nll", "logits", row, _ROW_THREADS),
@@ -102,9 +102,11 @@ class _Library:
             "attention_full": self.single(
                 "attention_full", "attention_prefill", queries, (128, 1, 1), self.plan.prefill_shared_mem
             ),
-            "silu_mul_narrow": self.single("silu_mul_narrow", "rows", (_TOKENS, columns, 1), _ROW_THREADS),
-            "to_bf16": self.single("to_bf16", "rows", row, _ROW_THREADS),
-            "gather_bf16": self.single("gather_bf16", "rows", (_SEQS, 1, 1), _ROW_THREADS),
+            "silu_mul_narrow": self.single(
+                "silu_mul_narrow", "rows", (_TOKENS, columns, 1), _ROW_THREADS, chained=True
+            ),
+            "to_bf16": self.single("to_bf16", "rows", row, _ROW_THREADS, chained=True),
+            "gather_bf16": self.single("gather_bf16", "rows", (_SEQS, 1, 1), _ROW_THREADS, chained=True),
             "matmul_acc_f32": _extern("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
             "argmax_rows": self.argmax("argmax_rows", _TOKENS),
             "begin_spec": self.single("begin_spec", "speculation", once, (32, 1, 1)),

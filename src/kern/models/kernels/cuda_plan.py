@@ -91,6 +91,8 @@ class Tuning:
     `warps` a block, one block a multiprocessor, in the matrix-vector kernels, and `ring_kb` of weights on their way to
     it. Bulk copies bring them, up to `slot_kb` a time, where the target has those, else each thread asks for what it
     will use. `splits` of the context in attention: 16 are the fastest below 4096 tokens, 32 above, by a tenth at 16384.
+    `kept_every`: of the slots of a Markov head's matrix, which each step of a chain reads, the L2 keeps one in so many
+    rather than the others.
 
     What was slower on an H200: rings of which two fit a multiprocessor, so that the next kernel's fills while one runs
     (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), 4 or 16 warps,
@@ -102,6 +104,7 @@ class Tuning:
     ring_kb: int = 160
     slot_kb: int = 40
     splits: int = 16
+    kept_every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,7 @@ class CudaPlan:
         rounds = {"ROUND_ROWS": self.round_rows} if self.round_rows else {}
         if self.markov_slots:
             rounds |= {"MARKOV_RANK": self.markov_rank, "MARKOV_SLOTS": self.markov_slots}
+            rounds["MARKOV_KEPT_EVERY"] = t.kept_every
         return {
             "HIDDEN": s.hidden,
             "FFN": s.ffn,

@@ -45,3 +45,12 @@ __device__ inline void copy_bulk(void* to, const void* from, u32 bytes, u64* bar
                  "l"(from), "r"(bytes), "r"(shared_address(barrier))
                  : "memory");
 }
+
+// The same for what the L2 drops first.
+__device__ inline void copy_bulk_once(void* to, const void* from, u32 bytes, u64* barrier) {
+    asm volatile(
+        "{\n.reg .b64 once;\ncreatepolicy.fractional.L2::evict_first.b64 once, 1.0;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], once;\n}"
+        ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+}

@@ -17,6 +17,8 @@ struct Chunk {
 };
 
 __device__ static void rotate_and_cache(const Chunk& chunk) {
+    start_next_kernel();
+    wait_for_previous_kernels();
     i64 token = blockIdx.x;
     int head = blockIdx.y * HEAD_WARPS + warp_index();
     if (head >= chunk.q_heads + 2 * chunk.kv_heads) return;
@@ -26,13 +28,13 @@ __device__ static void rotate_and_cache(const Chunk& chunk) {
     if (!is_value) {
         const bf16* norm = is_query ? chunk.q_norm : chunk.k_norm;
         if (norm != nullptr) norm_head(held, norm, chunk.eps);
-        rotate_head(held, Angles(chunk.cos_sin + chunk.positions[token] * HEAD_DIM));
+        rotate_head(held, Angles(chunk.cos_sin + load_fresh<i64>(chunk.positions + token) * HEAD_DIM));
     }
     if (is_query) {
         store_head(at, held);
         return;
     }
-    i64 slot = chunk.slots[token];
+    i64 slot = load_fresh<i64>(chunk.slots + token);
     if (slot < 0) return;
     Pool pool{chunk.pool, chunk.page_stride, chunk.kv_heads};
     bf16* to = pool.keys(slot / PAGE, (head - chunk.q_heads) % chunk.kv_heads) + slot % PAGE * HEAD_DIM;

@@ -7,6 +7,7 @@
 #include "matvec.cuh"
 
 constexpr int RANK = MARKOV_RANK, CHUNKS = RANK / CHUNK, SLOTS = MARKOV_SLOTS;
+constexpr int KEPT_EVERY = MARKOV_KEPT_EVERY;  // of a block's slots, that the L2 keeps for the next step of the chain
 constexpr int SLOT_ROWS = MATVEC_WARPS * TILE;  // a slot has a tile for each warp
 constexpr int PIECES = SLOT_ROWS * CHUNKS * CHUNK / LANE_K;  // of 16 bytes, in a slot
 static_assert(RANK % CHUNK == 0, "rows of whole chunks");
@@ -72,7 +73,10 @@ struct MatrixStream {
             wait_for(&empty[slot], parity ^ 1);
             if (elected()) {
                 arrive_and_expect(&full[slot], bytes);
-                copy_bulk(ring() + slot * PIECES, from + static_cast<i64>(begin) * RANK, bytes, &full[slot]);
+                void* to = ring() + slot * PIECES;
+                const bf16* rows = from + static_cast<i64>(begin) * RANK;
+                if (turn % KEPT_EVERY == 0) copy_bulk(to, rows, bytes, &full[slot]);
+                else copy_bulk_once(to, rows, bytes, &full[slot]);
             }
             advance();
         }

@@ -45,7 +45,9 @@ __device__ static void norm_row(bf16* y, const float4 (&x)[MINE], const bf16* we
 KERNEL(ROW_THREADS, 1)
 embedding(float* x, const i64* ids, const bf16* table, int hidden) {
     expect(hidden, HIDDEN);
-    const bf16* from = table + ids[blockIdx.x] * HIDDEN;
+    start_next_kernel();
+    wait_for_previous_kernels();
+    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * HIDDEN;
     float* to = x + static_cast<i64>(blockIdx.x) * HIDDEN;
     for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS)
         reinterpret_cast<float4*>(to)[at] = widen(reinterpret_cast<const Bf16x4*>(from)[at]);
@@ -55,7 +57,9 @@ embedding(float* x, const i64* ids, const bf16* table, int hidden) {
 KERNEL(ROW_THREADS, 1)
 embedding_bf16(bf16* x, const i64* ids, const bf16* table, int hidden) {
     expect(hidden, HIDDEN);
-    const bf16* from = table + ids[blockIdx.x] * HIDDEN;
+    start_next_kernel();
+    wait_for_previous_kernels();
+    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * HIDDEN;
     bf16* to = x + static_cast<i64>(blockIdx.x) * HIDDEN;
     for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS)
         reinterpret_cast<Bf16x4*>(to)[at] = reinterpret_cast<const Bf16x4*>(from)[at];
@@ -64,7 +68,9 @@ embedding_bf16(bf16* x, const i64* ids, const bf16* table, int hidden) {
 // Rows of a table of any width.
 KERNEL(ROW_THREADS, 1)
 gather_bf16(bf16* y, const i64* ids, const bf16* table, int width) {
-    const bf16* from = table + ids[blockIdx.x] * width;
+    start_next_kernel();
+    wait_for_previous_kernels();
+    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * width;
     bf16* to = y + static_cast<i64>(blockIdx.x) * width;
     for (int at = threadIdx.x; at < width; at += ROW_THREADS) to[at] = from[at];
 }
@@ -73,9 +79,11 @@ gather_bf16(bf16* y, const i64* ids, const bf16* table, int width) {
 KERNEL(ROW_THREADS, 1)
 to_bf16(bf16* y, const float* x, int hidden) {
     expect(hidden, HIDDEN);
+    start_next_kernel();
+    wait_for_previous_kernels();
     i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
     for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS) {
-        float4 from = reinterpret_cast<const float4*>(x + row)[at];
+        float4 from = load_fresh<float4>(x + row + at * 4);
         Bf16x4 out;
         out.pair[0] = __floats2bfloat162_rn(from.x, from.y);
         out.pair[1] = __floats2bfloat162_rn(from.z, from.w);
@@ -86,12 +94,14 @@ to_bf16(bf16* y, const float* x, int hidden) {
 KERNEL(ROW_THREADS, 1)
 rms_norm(bf16* y, const float* x, const bf16* weight, int hidden, float eps) {
     expect(hidden, HIDDEN);
+    start_next_kernel();
+    wait_for_previous_kernels();
     i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
     float4 v[MINE] = {};
 #pragma unroll
     for (int i = 0; i < MINE; i++) {
         int at = i * ROW_THREADS + threadIdx.x;
-        if (at < VECTORS) v[i] = reinterpret_cast<const float4*>(x + row)[at];
+        if (at < VECTORS) v[i] = load_fresh<float4>(x + row + at * 4);
     }
     norm_row(y + row, v, weight, eps);
 }
@@ -100,14 +110,16 @@ rms_norm(bf16* y, const float* x, const bf16* weight, int hidden, float eps) {
 KERNEL(ROW_THREADS, 1)
 add_rms_norm(bf16* y, float* x, const bf16* delta, const bf16* weight, int hidden, float eps) {
     expect(hidden, HIDDEN);
+    start_next_kernel();
+    wait_for_previous_kernels();
     i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
     float4 v[MINE] = {};
 #pragma unroll
     for (int i = 0; i < MINE; i++) {
         int at = i * ROW_THREADS + threadIdx.x;
         if (at >= VECTORS) continue;
-        v[i] = reinterpret_cast<const float4*>(x + row)[at];
-        float4 d = widen(reinterpret_cast<const Bf16x4*>(delta + row)[at]);
+        v[i] = load_fresh<float4>(x + row + at * 4);
+        float4 d = widen(load_fresh<Bf16x4>(delta + row + at * 4));
         v[i] = {v[i].x + d.x, v[i].y + d.y, v[i].z + d.z, v[i].w + d.w};
         reinterpret_cast<float4*>(x + row)[at] = v[i];
     }
@@ -116,16 +128,18 @@ add_rms_norm(bf16* y, float* x, const bf16* delta, const bf16* weight, int hidde
 
 // y [tokens, width] = silu(gate) · up of gate_up [tokens, 2 width]; a thread eight elements
 __device__ static void gate_row(bf16* y, const bf16* gate_up, int width) {
-    int at = blockIdx.y * ROW_THREADS + threadIdx.x;
-    if (at >= width / 8) return;
-    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * width;
-    Bf16x8 gate = reinterpret_cast<const Bf16x8*>(from)[at], up = reinterpret_cast<const Bf16x8*>(from + width)[at], out;
+    start_next_kernel();
+    wait_for_previous_kernels();
+    int at = (blockIdx.y * ROW_THREADS + threadIdx.x) * 8;
+    if (at >= width) return;
+    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * width + at;
+    Bf16x8 gate = load_fresh<Bf16x8>(from), up = load_fresh<Bf16x8>(from + width), out;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float2 g = __bfloat1622float2(gate.pair[i]), u = __bfloat1622float2(up.pair[i]);
         out.pair[i] = __floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y);
     }
-    reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * width)[at] = out;
+    *reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * width + at) = out;
 }
 
 KERNEL(ROW_THREADS, 1)
