@@ -2,14 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARTIFACT := build/smollm2
+DRAFT := assets/smollm2-draft
 PROMPT ?= The three most important inventions of the nineteenth century were
 
 .PHONY: demo test test-gpu lint unit format docs bench wheel clean
 
+# An artifact that was built without the draft is built again with it.
 demo: .venv/installed
-	@test -f $(ARTIFACT)/manifest.json || $(BIN)/kern build smollm2 --target host -o $(ARTIFACT)
+	@grep -qs '"begin_spec"' $(ARTIFACT)/manifest.json \
+		|| $(BIN)/kern build smollm2 --draft $(DRAFT) --target host --force -o $(ARTIFACT)
 	@$(BIN)/kern verify $(ARTIFACT) --target host
 	@$(BIN)/kern run $(ARTIFACT) --prompt "$(PROMPT)" --max-tokens 96
+	@echo; echo "The same again with the draft model, the drafts that were right in brackets:"; echo
+	@$(BIN)/python examples/speculation/show.py $(ARTIFACT) "$(PROMPT)"
 
 test: lint unit
 

@@ -1,0 +1,59 @@
+"""Generate with an artifact's draft model, the drafts that were right in brackets, and hold it against plain decoding.
+
+python show.py ARTIFACT PROMPT
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import kern
+from kern.manifest.errors import KernError
+from kern.text import Generation, Generator, Tokenizer
+
+TOKENS = 96
+
+
+def bracketed(generation: Generation) -> Iterator[str]:
+    """The text, piece by piece: each round gives the drafts that were right, then a token of the target's own."""
+    rounds = drafts = 0
+    for token in generation:
+        if rounds < len(generation.accepted):
+            rounds, drafts = len(generation.accepted), generation.accepted[-1]
+            yield "[" if drafts else ""
+        drafts -= 1
+        yield token.text + ("]" if drafts == 0 else "")
+    yield "]" if drafts > 0 else ""
+
+
+def compared(plain: list[int], speculative: list[int]) -> str:
+    """Whether both are the same, or where they part: two tokens may be so close that sums in another order decide."""
+    if plain == speculative:
+        return "the same text as without the draft"
+    place = next(place for place, pair in enumerate(zip(plain, speculative, strict=False)) if len({*pair}) > 1)
+    return f"without the draft the text is another from token {place + 1} on"
+
+
+def main() -> None:
+    """Generate twice, and say what came of it."""
+    if len(sys.argv) != 3:
+        sys.exit("usage: python show.py ARTIFACT PROMPT")
+    try:
+        with kern.load(sys.argv[1]) as executable:
+            tokenizer = Tokenizer.load(sys.argv[1])
+            plain = Generator(executable, tokenizer).generate(sys.argv[2], max_tokens=TOKENS)
+            for _ in plain:
+                pass
+            generation = Generator(executable, tokenizer, spec="device").generate(sys.argv[2], max_tokens=TOKENS)
+            for piece in bracketed(generation):
+                print(piece, end="", flush=True)
+    except KernError as error:
+        sys.exit(f"show.py: {error}")
+    tokens, rounds = len(generation.output_ids), len(generation.accepted)
+    print(f"\n\n{tokens} tokens in {rounds} rounds, {tokens / rounds:.2f} each; ", end="")
+    print(compared(plain.output_ids, generation.output_ids))
+
+
+if __name__ == "__main__":
+    main()
