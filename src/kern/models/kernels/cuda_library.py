@@ -64,7 +64,8 @@ class _Library:
 
     def of_rounds(self, qk_norm: bool) -> dict[str, Kernel]:
         """What the rows of a round of speculation have to themselves: ROUND_MODULES."""
-        return {}
+        entry = "norm_append_attention_rows" if qk_norm else "append_attention_rows"
+        return {name: self.attention_rows(name) for name in (entry, f"{entry}_full")}
 
     def of_tokens(self, qk_norm: bool) -> dict[str, Kernel]:
         sizes, once = self.plan.sizes, (1, 1, 1)

@@ -21,7 +21,7 @@ _MOST_SLOTS: Final = 16
 _BARRIERS: Final = 2 * _MOST_SLOTS * 8
 """Bytes of the barriers of a ring."""
 _LEAST_RING: Final = 32 * 1024
-ROUND_MODULES: Final[tuple[str, ...]] = ()
+ROUND_MODULES: Final = ("attention_rows",)
 """Sources for the rows of a round of speculation: compiled only where there are rounds."""
 MARKOV_MODULE: Final = "markov"
 """The source for the Markov head of a draft: compiled only where there is one that it takes."""

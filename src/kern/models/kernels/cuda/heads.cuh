@@ -47,13 +47,14 @@ __device__ inline void store_head(bf16* to, const Head& head) {
     store_held(to + HALF + lane_index() * HELD, head.high);
 }
 
-// head / sqrt(mean(head^2) + eps) · weight
-__device__ inline void norm_head(Head& head, const bf16* weight, float eps) {
+__device__ inline Head load_gain(const bf16* weight) { return head_of(held(weight), held(weight + HALF)); }
+
+// head / sqrt(mean(head^2) + eps) · gain
+__device__ inline void norm_head(Head& head, const Head& gain, float eps) {
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < HELD; i++) sum += head.low[i] * head.low[i] + head.high[i] * head.high[i];
     float scale = inverse_rms(warp_sum(sum), HEAD_DIM, eps);
-    Head gain = head_of(held(weight), held(weight + HALF));
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         head.low[i] *= scale * gain.low[i];
@@ -61,10 +62,13 @@ __device__ inline void norm_head(Head& head, const bf16* weight, float eps) {
     }
 }
 
+__device__ inline void norm_head(Head& head, const bf16* weight, float eps) { norm_head(head, load_gain(weight), eps); }
+
 // A lane's part of a position's row of the table: HALF cosines, then HALF sines.
 struct Angles {
     Held<float> cosines, sines;
 
+    Angles() = default;
     __device__ explicit Angles(const float* row) : cosines(held(row)), sines(held(row + HALF)) {}
 };
 

@@ -1,0 +1,153 @@
+"""Attention of the rows of a round of speculation on a GPU against float64: causal or full, with and without norms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+from kern.device.base import Device, DeviceUnavailable
+from kern.device.open import open_device
+from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.text.contract import PAGE
+from kernels.cuda_harness import CudaLibrary
+from kernels.harness import BF16, bf16, close, poison
+from kernels.test_attention import LAYER, expected, filled
+from kernels.test_cuda_kernels import EPS, angles, near_attention, rotated, rounded
+
+pytestmark = pytest.mark.gpu
+
+F64, I32, I64 = np.float64, np.int32, np.int64
+SCALE = 0.2
+SHAPES = {  # and the rows of a round
+    "group 1": (Sizes(hidden=256, ffn=256, q_heads=2, kv_heads=2, head_dim=128), 8),
+    "group 3": (Sizes(hidden=256, ffn=256, q_heads=9, kv_heads=3, head_dim=64), 8),
+    "group 4": (Sizes(hidden=256, ffn=256, q_heads=8, kv_heads=2, head_dim=128), 8),
+    "group 8": (Sizes(hidden=256, ffn=256, q_heads=8, kv_heads=1, head_dim=64), 8),
+    "many rows": (Sizes(hidden=256, ffn=256, q_heads=4, kv_heads=2, head_dim=64), 19),
+}
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    try:
+        device = open_device("cuda")
+    except DeviceUnavailable as error:
+        pytest.skip(f"no GPU: {error.message}")
+    yield device
+    device.close()
+
+
+@pytest.fixture(scope="module")
+def libraries(device: Device) -> Mapping[str, CudaLibrary]:
+    plans = [CudaPlan(device.target, sizes, round_rows=rows) for sizes, rows in SHAPES.values()]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        images = list(pool.map(compile_cuda_modules, plans))
+    each = zip(SHAPES, plans, images, strict=True)
+    return {name: CudaLibrary(device, plan, modules) for name, plan, modules in each}
+
+
+class Rows:
+    """The last rows of one sequence, whose context stands in the pool, but for the rows' own keys and values.
+
+    `kept` are the rows with a slot; what the pool has in a kept row's slot is NaN. `pages` of the table: enough where
+    it is not given; then `length` may be beyond them.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, s: Sizes, length: int, rows: int, kept: list[int], pages: int | None = None
+    ) -> None:
+        self.s, self.length, self.rows, self.kept = s, length, rows, kept
+        self.keys = length if pages is None else min(length, pages * PAGE)
+        self.cache = filled(rng, [self.keys], s.kv_heads, s.head_dim, pages)
+        self.stride = s.q_size + (2 * s.kv_heads + 1) * s.head_dim  # wider than what is in it
+        self.qkv = bf16(rng.normal(size=(rows, self.stride)))
+        self.norms = bf16(rng.normal(size=s.head_dim)), bf16(rng.normal(size=s.head_dim))
+        room = self.cache.table.shape[1] * PAGE
+        self.cos_sin = angles(rng, room, s.head_dim)
+        self.places = np.arange(length - rows, length)
+        self.positions = np.minimum(self.places, room - 1)
+        self.slots = np.full(rows, -1, I64)
+        for row in kept:
+            page, slot = self._page(row)
+            self.slots[row] = page * PAGE + slot
+            self.cache.pool[page, LAYER, :, :, slot] = np.nan
+
+    def run(self, cuda: CudaLibrary, with_norms: bool, causal: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Outputs, with rows for which there are no tokens behind them, and the pool."""
+        s, cache, pool, qkv = self.s, self.cache, self.cache.pool.copy(), self.qkv.copy()
+        out = poison((self.rows + 3, s.q_size), BF16)
+        where = [self.positions, self.cos_sin, pool[:, LAYER:], self.slots, cache.table, np.array([self.length], I32)]
+        sizes = [self.rows, cache.table.shape[1], s.q_heads, s.kv_heads, s.head_dim, self.stride, cache.page_stride]
+        entry = ("norm_" if with_norms else "") + "append_attention_rows" + ("" if causal else "_full")
+        norms, eps = (self.norms, [EPS]) if with_norms else ((), [])
+        cuda.run(entry, out, qkv, *norms, *where, *sizes, *eps, SCALE, tokens=self.rows, seqs=1)
+        assert qkv.tobytes() == self.qkv.tobytes()
+        return out, pool
+
+    def expected(self, with_norms: bool, causal: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Outputs and the pool, in float64."""
+        s, pool = self.s, self.cache.pool.astype(F64)
+        heads = self.qkv.reshape(self.rows, -1, s.head_dim)
+        q, k, v, _ = np.split(heads, np.cumsum([s.q_heads, s.kv_heads, s.kv_heads]), axis=1)
+        q_norm, k_norm = self.norms if with_norms else (None, None)
+        angle = self.cos_sin[self.positions][:, None]
+        q, k = rotated(q, q_norm, angle), rotated(k, k_norm, angle)
+        for row in self.kept:
+            page, slot = self._page(row)
+            pool[page, LAYER, 0, :, slot], pool[page, LAYER, 1, :, slot] = k[row], v[row]
+            self.cache.keys[0][self.places[row]] = bf16(k[row])
+            self.cache.values[0][self.places[row]] = v[row]
+        seen = [min(place + 1, self.keys) if causal else self.keys for place in self.places]
+        want = [expected(rounded(q[row]), self.cache, 0, seen[row], SCALE) for row in range(self.rows)]
+        return np.array(want), pool
+
+    def check(self, cuda: CudaLibrary) -> None:
+        for with_norms in (True, False):
+            for causal in (True, False):
+                out, pool = self.run(cuda, with_norms, causal)
+                want, wanted = self.expected(with_norms, causal)
+                near_attention(out[: self.rows], want, self.s.head_dim)
+                assert np.isnan(out[self.rows :].astype(F64)).all()
+                wide = pool.astype(F64)
+                assert np.array_equal(np.isnan(wide), np.isnan(wanted))
+                close(np.nan_to_num(wide), np.nan_to_num(wanted), slack=1e-4)
+
+    def _page(self, row: int) -> tuple[int, int]:
+        place = int(self.places[row])
+        return int(self.cache.table[0, place // PAGE]), place % PAGE
+
+
+@pytest.mark.parametrize("context", [0, 1, 15, 16, 17, 57, 100, 709, 5000])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_after_a_context(libraries, rng, shape, context):
+    sizes, most = SHAPES[shape]
+    for rows in (1, most - 1, most):
+        Rows(rng, sizes, context + rows, rows, list(range(rows))).check(libraries[shape])
+
+
+@pytest.mark.parametrize("kept", [[], [0], [1, 2, 6], [0, 1, 2, 3, 4, 5, 6]])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_without_a_slot_leaves_what_is_there(libraries, rng, shape, kept):
+    sizes, most = SHAPES[shape]
+    for rows in (7, most):
+        Rows(rng, sizes, 60 + rows, rows, kept).check(libraries[shape])
+
+
+@pytest.mark.parametrize("inside", [0, 1, 3])
+@pytest.mark.parametrize("pages", [1, 3, 5])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_past_the_capacity_see_the_pages_there_are(libraries, rng, shape, pages, inside):
+    sizes, most = SHAPES[shape]
+    for rows in (7, most):
+        Rows(rng, sizes, pages * PAGE - inside + rows, rows, list(range(inside)), pages).check(libraries[shape])
+
+
+def test_a_length_far_past_the_capacity(libraries, rng):
+    sizes, _ = SHAPES["group 4"]
+    for length in (1000, 2**31 - 1):
+        Rows(rng, sizes, length, 8, [], pages=3).check(libraries["group 4"])
