@@ -17,24 +17,28 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-from draft_training.acceptance import measure
-from draft_training.card import Run, model_card, total
-from draft_training.corpus import Corpus, Text, load_corpus
-from draft_training.draft import Draft, DraftError, draft_config
-from draft_training.export import MAX_BYTES, config_json, rounded, save_draft, stored_bytes
-from draft_training.generation import Request, complete
-from draft_training.prompts import held_out_requests, training_requests
-from draft_training.target import Target
-from draft_training.training import Schedule, Step, train
+try:
+    import torch
+    from draft_training.acceptance import measure
+    from draft_training.card import Run, model_card, total
+    from draft_training.corpus import Corpus, Text, load_corpus
+    from draft_training.draft import Draft, DraftError, draft_config
+    from draft_training.export import MAX_BYTES, config_json, rounded, save_draft, stored_bytes
+    from draft_training.generation import Request, complete
+    from draft_training.prompts import held_out_requests, training_requests
+    from draft_training.target import Target
+    from draft_training.training import Schedule, Step, train
 
-from kern.manifest.errors import KernError
-from kern.models.checkpoint import Checkpoint
-from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.speculation.config import fitted, from_dspark
-from kern.models.text_files import text_settings
-from kern.text.tokenizer import Tokenizer
+    from kern.manifest.errors import KernError
+    from kern.models.checkpoint import Checkpoint
+    from kern.models.gguf_checkpoint import GgufCheckpoint
+    from kern.models.hf_checkpoint import HuggingFaceCheckpoint
+    from kern.models.speculation.config import fitted, from_dspark
+    from kern.models.text_files import text_settings
+    from kern.text.tokenizer import Tokenizer
+except ModuleNotFoundError as error:
+    print(f"error: {error.name} is not installed; pip install torch safetensors -e '.[gguf]'", file=sys.stderr)
+    sys.exit(2)
 
 MEASURING_SHARE = 0.1
 """Of training's minutes, kept for measuring."""
@@ -55,8 +59,8 @@ def generate(options: argparse.Namespace) -> None:
     held_out = held_out_requests(tokenizer, options.held_out, options.seed)
     training = training_requests(tokenizer, options.texts, options.seed)
     target, stops = Target(checkpoint, _device()), checkpoint.text.stop_ids
-    texts = _completed(target, held_out, options, stops, 0, math.inf)
-    trained = _completed(target, training, options, stops, len(texts), begin + 60 * options.minutes)
+    texts, pace = _completed(target, held_out, options, stops, 0, math.inf, 0.0)
+    trained, _ = _completed(target, training, options, stops, len(texts), begin + 60 * options.minutes, pace)
     if not trained:
         raise UsageError(f"{options.minutes} minutes were over before a text to train on was made", "give more")
     recipe = {"generation seed": options.seed, "at most": f"{options.tokens} tokens each"}
@@ -72,19 +76,23 @@ def _completed(
     stops: tuple[int, ...],
     salt: int,
     until: float,
-) -> list[Text]:
-    """Completions in batches, none begun that would likely end after `until`."""
+    pace: float,
+) -> tuple[list[Text], float]:
+    """Completions in batches, none begun that would likely end after `until`; and the most seconds a text took.
+
+    `pace` is how many it took before.
+    """
     texts: list[Text] = []
-    longest = 0.0
     for start in range(0, len(requests), options.batch):
-        begin = time.monotonic()
-        if begin + longest > until:
-            break
         batch, seed = requests[start : start + options.batch], options.seed * 1_000_003 + salt + start
+        begin = time.monotonic()
+        if begin + pace * len(batch) > until:
+            break
         texts += complete(target, batch, options.tokens, stops, seed)
-        longest = max(longest, time.monotonic() - begin)
-        print(f"{len(texts):,} of {len(requests):,} texts, {longest:.1f} s a batch", flush=True)
-    return texts
+        seconds = time.monotonic() - begin
+        pace = max(pace, seconds / len(batch))
+        print(f"{len(texts):,} of {len(requests):,} texts, {seconds:.1f} s the last {len(batch):,}", flush=True)
+    return texts, pace
 
 
 def train_draft(options: argparse.Namespace) -> None:
@@ -219,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     learning.add_argument("--taps", default="1,14,27", help="target layers whose output the draft reads")
     learning.add_argument("--block", type=count, default=7, help="tokens drafted at once")
     learning.add_argument("--mask-id", type=int, default=16, help="a token that never occurs in text")
-    learning.add_argument("--steps", type=count, default=4000)
+    learning.add_argument("--steps", type=count, default=4000, help="at most, where the minutes last")
     learning.add_argument("--batch", type=count, default=32, help="texts a step")
     learning.add_argument("--anchors", type=count, default=64, help="blocks a text and step")
     learning.add_argument("--learning-rate", type=number, default=1e-3, help="at its highest")
@@ -227,8 +235,14 @@ def _parser() -> argparse.ArgumentParser:
     learning.set_defaults(run=train_draft)
     for part in (making, learning):
         part.add_argument("checkpoint", type=Path, help="the target: a GGUF file or a Hugging Face folder")
-        part.add_argument("-o", "--output", type=Path, required=True, help="what to write; must not be there yet")
-        part.add_argument("--seed", type=_seed, default=0)
+        part.add_argument(
+            *("-o", "--output"),
+            type=Path,
+            required=True,
+            default=argparse.SUPPRESS,
+            help="what to write; must not be there yet",
+        )
+        part.add_argument("--seed", type=_seed, default=0, help="of all that is random")
         part.add_argument("--minutes", type=number, default=8.0, help="the part ends before they are over")
     learning.add_argument("corpus", type=Path, help="what generate wrote")
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,6 +85,8 @@ def open_draft(draft: str | Path, target: Checkpoint, *, seed: int, taps_before:
     if draft == RANDOM:
         config = fitted(random_draft(target.config), target.config, before=taps_before)
         return Draft(config, _shared(config, target.config, frozenset(TABLES)), RandomDraft(config, seed))
+    if not os.path.isdir(draft):
+        raise CheckpointError(f"there is no folder {draft}", "give a DSpark draft's folder, or `random`")
     folder = HuggingFaceCheckpoint(Path(draft))
     config = fitted(from_dspark(folder.settings), target.config, before=taps_before)
     check_tensors(folder, config)
