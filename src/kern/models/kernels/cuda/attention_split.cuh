@@ -146,6 +146,10 @@ __device__ inline void attend(Weighted& weighted, SplitMemory<NEW>& shared, cons
     }
 }
 
+// Where element d of a query's sum lies in its row: eights are shuffled so that eight rows' pairs of one column lie in
+// different banks.
+__device__ inline int spread(int query, int d) { return d ^ query % 8 * 8; }
+
 // The warps' sums of `count` queries as one, relative to the greatest score among them.
 template <int NEW>
 __device__ inline void store_partial(SplitMemory<NEW>& shared, const Weighted& weighted, float* sums, float* weights,
@@ -159,7 +163,7 @@ __device__ inline void store_partial(SplitMemory<NEW>& shared, const Weighted& w
         if (at >= count) continue;
 #pragma unroll
         for (int n = 0; n < HEAD_DIM / 8; n++)
-            *reinterpret_cast<float2*>(&shared.sum[warp][at][n * 8 + column]) =
+            *reinterpret_cast<float2*>(&shared.sum[warp][at][spread(at, n * 8 + column)]) =
                 make_float2(weighted.sum[n][2 * half], weighted.sum[n][2 * half + 1]);
         if (column == 0) shared.top[warp][at] = weighted.top[half], shared.total[warp][at] = total;
     }
@@ -173,7 +177,7 @@ __device__ inline void store_partial(SplitMemory<NEW>& shared, const Weighted& w
 #pragma unroll
         for (int w = 0; w < SPLIT_WARPS; w++) {
             float factor = exp2f(shared.top[w][at] - base);  // 0 for a warp that had no page
-            sum += shared.sum[w][at][d] * factor;
+            sum += shared.sum[w][at][spread(at, d)] * factor;
             total += shared.total[w][at] * factor;
         }
         sums[static_cast<i64>(at) * SPLITS * HEAD_DIM + d] = sum;
