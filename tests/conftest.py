@@ -17,6 +17,8 @@ from kern.models.fetch import SMOLLM2, FetchError, fetch
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
 
+SMOLLM2_DRAFT = Path(__file__).parents[1] / "assets" / "smollm2-draft"
+
 
 @pytest.fixture(scope="session")
 def compiled_once() -> Iterator[None]:
@@ -48,6 +50,24 @@ def smollm2(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory, compil
     """SmolLM2's folder."""
     folder = tmp_path_factory.mktemp("smollm2") / "smollm2"
     building.build("smollm2", folder, checkpoint=smollm2_gguf, target="host")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2_draft() -> Path:
+    """SmolLM2's trained draft, which is in the repository and not in what is packaged."""
+    if not SMOLLM2_DRAFT.is_dir():
+        pytest.skip("the trained draft is in the repository alone: assets/smollm2-draft")
+    return SMOLLM2_DRAFT
+
+
+@pytest.fixture(scope="session")
+def smollm2_spec(
+    smollm2_gguf: Path, smollm2_draft: Path, tmp_path_factory: pytest.TempPathFactory, compiled_once: None
+) -> Path:
+    """SmolLM2's folder with its draft."""
+    folder = tmp_path_factory.mktemp("spec") / "smollm2"
+    building.build("smollm2", folder, checkpoint=smollm2_gguf, draft=smollm2_draft, target="host")
     return folder
 
 
