@@ -136,3 +136,14 @@ def test_a_width_that_leaves_no_room_for_weights_is_refused() -> None:
     with pytest.raises(UnsupportedSizes, match=r"36864 elements .* sm_120"):
         CudaPlan("sm_120", Sizes(4096, 36864, 32, 8, 128))
     assert CudaPlan("sm_90a", Sizes(4096, 36864, 32, 8, 128)).rows >= 1
+
+
+def test_a_round_of_too_many_rows_is_refused() -> None:
+    with pytest.raises(UnsupportedSizes, match="33 rows"):
+        CudaPlan("sm_90a", TINY, round_rows=33)
+    assert CudaPlan("sm_90a", TINY, round_rows=32).defines()["ROUND_ROWS"] == 32
+
+
+def test_without_rounds_there_is_nothing_for_their_rows() -> None:
+    kernels = cuda_kernels(CudaPlan("sm_90a", TINY), _hashes(), qk_norm=True)
+    assert not set(kernels) & set(ROUND_INTERFACES)
