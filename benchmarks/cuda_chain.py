@@ -28,7 +28,7 @@ from kern.manifest.params import layout
 from kern.manifest.types import Arg, ScratchArg, Step
 from kern.models.kernels.compile_cuda import compile_cuda_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes, Tuning
+from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes, Tuning
 
 BLOCK, REPLAYS, REPEATS = 7, 10, 15
 SIZES = Sizes(hidden=128, ffn=128, q_heads=1, kv_heads=1, head_dim=64)
@@ -111,7 +111,7 @@ def main() -> None:
     chain = Chain(device, options.vocabulary, options.rank)
     found = []
     for kept in KEPT:
-        plan = CudaPlan(device.target, SIZES, replace(Tuning(), kept_every=kept), markov_rank=options.rank)
+        plan = CudaPlan(device.target, SIZES, replace(Tuning(), kept_every=kept), Round(8, SIZES.ffn, options.rank))
         launches = chain.launches(plan)
         us, apart = chain.time(launches), chain.apart(launches)
         gbps = BLOCK * options.vocabulary * options.rank * 2 / us / 1e3

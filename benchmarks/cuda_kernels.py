@@ -27,7 +27,7 @@ LAYERS, HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 2560, 9728, 3
 Q_SIZE, QKV, PAGE, EPS = Q_HEADS * HEAD_DIM, (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM, 16, 1e-6
 SIZES = Sizes(HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM)
 PAGE_STRIDE = LAYERS * 2 * KV_HEADS * PAGE * HEAD_DIM
-PARTS, RING, MAX_CONTEXT = 64, 64, 32_768
+PARTS, RING, MAX_CONTEXT, MOST_BLOCKS = 64, 64, 32_768, 256
 PRODUCTS = {
     "qkv": 2 * QKV * HIDDEN,
     "o": 2 * HIDDEN * Q_SIZE,
@@ -40,8 +40,8 @@ STEP_BYTES = LAYERS * sum(size for kind, size in PRODUCTS.items() if kind != "lm
 
 BASE = Tuning()
 VARIED: list[dict[str, int]] = [
-    {"ring_kb": 160, "slot_kb": 20},
-    {"ring_kb": 160, "slot_kb": 40},
+    {"ring_kb": 162, "slot_kb": 20},
+    {"ring_kb": 162, "slot_kb": 40},
     {"ring_kb": 200, "slot_kb": 20},
     {"ring_kb": 200, "slot_kb": 40},
 ]
@@ -198,7 +198,8 @@ class Model:
             -torch.arange(0, HEAD_DIM, 2, device="cuda") / HEAD_DIM
         )
         self.cos_sin = torch.cat([angles.cos(), angles.sin()], 1).float()
-        self.residual = [normal(512, HIDDEN, dtype=torch.float32) for _ in range(2)]
+        self.residual = normal(512, HIDDEN, dtype=torch.float32)
+        self.squares = normal(seqs, MOST_BLOCKS, dtype=torch.float32)
         self.delta, self.normed = normal(512, HIDDEN), normal(512, HIDDEN)
         self.qkv, self.attended = normal(512, QKV), normal(512, Q_SIZE)
         self.gated, self.gate_up = normal(512, FFN), normal(512, 2 * FFN)
@@ -226,13 +227,14 @@ class Model:
 
     def step(self, plan: CudaPlan, seqs: int = 1) -> list[Launch]:
         """All launches of a decode step."""
-        launches = []
+        stream = self.normed, self.squares, self.residual
+        args = (*stream, self.token, self.table, self.layers[0]["norm"], i32(HIDDEN))
+        launches = [Launch("embedding", "embedding_weighted", (seqs, 1, 1), 256, args)]
         for layer in range(LAYERS):
             launches += self.layer(plan, layer, seqs)
-        head = self.matvec(plan, "lm_head", "norm_matmul_f32", HIDDEN, seqs)
-        last = self.layers[0]["norm"]
-        tail = (self.residual[1], self.delta, last, self.table, i32(seqs), i32(VOCABULARY), i32(HIDDEN), f32(EPS))
-        launches.append(head((self.logits, *tail)))
+        head = self.matvec(plan, "lm_head", "rms_matmul_f32", HIDDEN, seqs)
+        sizes = i32(seqs), i32(VOCABULARY), i32(HIDDEN), f32(EPS)
+        launches.append(head((self.logits, self.normed, self.squares, self.table, *sizes)))
         partial = (self.best, self.index, self.logits, i32(VOCABULARY))
         launches.append(Launch("argmax", "argmax_partial", (PARTS, seqs, 1), 256, partial))
         final = (self.next_token, self.best, self.index, i32(PARTS))
@@ -244,20 +246,15 @@ class Model:
 
     def matvec(self, plan: CudaPlan, kind: str, symbol: str, k: int, seqs: int) -> Callable[[tuple[Any, ...]], Launch]:
         grid = (plan.matvec_blocks, -(-seqs // plan.rows), 1)
-        memory, threads = plan.matvec_shared_mem(k, pairs=kind == "gate_up"), plan.matvec_threads
+        depth = k // plan.split(k) if kind == "down" else k
+        memory, threads = plan.matvec_shared_mem(depth, plan.rows, pairs=kind == "gate_up"), plan.matvec_threads
         return lambda args: Launch(kind, symbol, grid, threads, args, memory)
 
     def layer(self, plan: CudaPlan, layer: int, seqs: int) -> list[Launch]:
-        w, (even, odd), splits = self.layers[layer], self.residual, plan.tuning.splits
-        m, eps = i32(seqs), f32(EPS)
-        if layer == 0:
-            qkv = self.matvec(plan, "qkv", "embed_norm_matmul", HIDDEN, seqs)(
-                (self.qkv, even, self.token, self.table, w["norm"], w["qkv"], m, i32(QKV), i32(HIDDEN), eps)
-            )
-        else:
-            qkv = self.matvec(plan, "qkv", "norm_matmul", HIDDEN, seqs)(
-                (self.qkv, even, odd, self.delta, w["norm"], w["qkv"], m, i32(QKV), i32(HIDDEN), eps)
-            )
+        w, splits = self.layers[layer], plan.tuning.splits
+        m, eps, stream = i32(seqs), f32(EPS), (self.normed, self.squares, self.residual)
+        hidden = i32(HIDDEN)
+        qkv = self.matvec(plan, "qkv", "rms_matmul", HIDDEN, seqs)
         norms, where = (w["q_norm"], w["k_norm"]), (self.block_table, self.length)
         sizes = (i32(self.pages), i32(Q_HEADS), i32(KV_HEADS), i32(HEAD_DIM), i32(QKV), i64(PAGE_STRIDE))
         heads = (*sizes, eps, f32(HEAD_DIM**-0.5))
@@ -272,16 +269,16 @@ class Model:
         )
         combined = (self.attended, self.sums, self.weights, self.length, i32(self.pages), i32(Q_HEADS))
         combine = Launch("combine", "attention_combine", (Q_HEADS, seqs, 1), HEAD_DIM, combined)
-        o = self.matvec(plan, "o", "output_matmul", Q_SIZE, seqs)
-        gate_up = self.matvec(plan, "gate_up", "norm_gate_up", HIDDEN, seqs)
-        down = self.matvec(plan, "down", "down_matmul", FFN, seqs)
+        o = self.matvec(plan, "o", "output_matmul_add", Q_SIZE, seqs)
+        gate_up = self.matvec(plan, "gate_up", "rms_gate_up", HIDDEN, seqs)
+        down = self.matvec(plan, "down", "down_matmul_add", FFN, seqs)
         return [
-            qkv,
+            qkv((self.qkv, self.normed, self.squares, w["qkv"], m, i32(QKV), hidden, eps)),
             partial,
             combine,
-            o((self.delta, self.attended, w["o"], m, i32(HIDDEN), i32(Q_SIZE))),
-            gate_up((self.gated, odd, even, self.delta, w["norm"], w["gate_up"], m, i32(FFN), i32(HIDDEN), eps)),
-            down((self.delta, self.gated, w["down"], m, i32(HIDDEN), i32(FFN))),
+            o((*stream, self.attended, w["o"], w["norm"], m, hidden, i32(Q_SIZE))),
+            gate_up((self.gated, self.normed, self.squares, w["gate_up"], m, i32(FFN), hidden, eps)),
+            down((*stream, self.gated, w["down"], w["norm"], m, hidden, i32(FFN))),
         ]
 
 
@@ -328,18 +325,17 @@ def error(got: Any, want: Any) -> float:
 def check(model: Model, functions: Mapping[str, Any], plan: CudaPlan, seqs: int, length: int) -> dict[str, float]:
     """Errors of one layer's kernels against float64, each on the inputs that the kernel before it left."""
     torch, layer = model.gpu.torch, 5
-    w, (even, odd) = model.layers[layer], model.residual
-    errors = {}
-    for buffer in (even, odd, model.delta):
-        buffer.normal_()
+    w, errors = model.layers[layer], {}
+    model.residual.normal_()
     model.at(length)
+    embedding, *_ = model.step(plan, seqs)
     qkv, partial, combine, o, gate_up, down = model.layer(plan, layer, seqs)
-    for poisoned in (model.qkv, model.attended, model.gated, model.logits, model.sums, model.weights):
+    for poisoned in (model.qkv, model.attended, model.gated, model.logits, model.sums, model.weights, model.squares):
         poisoned.fill_(float("nan"))
-    residual = odd[:seqs].double() + model.delta[:seqs].double()
-    model.gpu.run(functions, [qkv])
-    errors["residual"] = error(even[:seqs], residual)
-    errors["norm_matmul"] = error(model.qkv[:seqs], normed(residual, w["norm"]) @ w["qkv"].double().T)
+    model.gpu.run(functions, [embedding, qkv])
+    errors["residual"] = error(model.residual[:seqs], model.table[model.token[:seqs]].double())
+    first = normed(model.residual[:seqs], model.layers[0]["norm"])
+    errors["rms_matmul"] = error(model.qkv[:seqs], first @ w["qkv"].double().T)
     model.gpu.run(functions, [partial, combine])
     want = torch.stack([attended(model, layer, model.qkv[s], s, length) for s in range(seqs)])
     errors["attention"] = error(model.attended[:seqs], want)
@@ -349,19 +345,21 @@ def check(model: Model, functions: Mapping[str, Any], plan: CudaPlan, seqs: int,
     written = torch.stack([pages[page, :, :, slot] for page, slot in slots])
     errors["keys"] = error(written[:, 0], rotated(model, key, w["k_norm"], length - 1))
     errors["values"] = error(written[:, 1], value.double())
+    before = model.residual[:seqs].double()
     model.gpu.run(functions, [o])
-    errors["output_matmul"] = error(model.delta[:seqs], model.attended[:seqs].double() @ w["o"].double().T)
-    residual = even[:seqs].double() + model.delta[:seqs].double()
+    added = model.attended[:seqs].double() @ w["o"].double().T
+    errors["output_matmul_add"] = error(model.residual[:seqs].double() - before, added)
     model.gpu.run(functions, [gate_up])
-    gate, up = (normed(residual, w["norm"]) @ w["gate_up"].double().T).split(FFN, -1)
-    errors["norm_gate_up"] = error(model.gated[:seqs], torch.nn.functional.silu(gate) * up)
+    gate, up = (normed(model.residual[:seqs], w["norm"]) @ w["gate_up"].double().T).split(FFN, -1)
+    errors["rms_gate_up"] = error(model.gated[:seqs], torch.nn.functional.silu(gate) * up)
+    before = model.residual[:seqs].double()
     model.gpu.run(functions, [down])
-    errors["down_matmul"] = error(model.delta[:seqs], model.gated[:seqs].double() @ w["down"].double().T)
-    residual = odd[:seqs].double() + model.delta[:seqs].double()
+    added = model.gated[:seqs].double() @ w["down"].double().T
+    errors["down_matmul_add"] = error(model.residual[:seqs].double() - before, added)
     head, first, final, _ = model.step(plan, seqs)[-4:]
     model.gpu.run(functions, [head, first, final])
-    logits = normed(residual, model.layers[0]["norm"]) @ model.table.double().T
-    errors["norm_matmul_f32"] = error(model.logits[:seqs], logits)
+    logits = normed(model.residual[:seqs], w["norm"]) @ model.table.double().T
+    errors["rms_matmul_f32"] = error(model.logits[:seqs], logits)
     errors["argmax"] = float((model.next_token[:seqs] != model.logits[:seqs].argmax(-1)).sum())
     return errors
 
@@ -391,7 +389,7 @@ def prefill(model: Model, plan: CudaPlan, chunks: Sequence[int]) -> dict[str, li
         args = (model.qkv, w["q_norm"], w["k_norm"], *where, *sizes, f32(EPS))
         grid = (tokens, (Q_HEADS + 2 * KV_HEADS) // 8, 1)
         kinds["heads"].append(Launch("", "norm_rope_cache", grid, 256, args, dependent=False))
-        args = (model.normed, model.residual[0], model.delta, w["norm"], i32(HIDDEN), f32(EPS))
+        args = (model.normed, model.residual, model.delta, w["norm"], i32(HIDDEN), f32(EPS))
         kinds["norm"].append(Launch("", "add_rms_norm", (tokens, 1, 1), 256, args, dependent=False))
         grid = (tokens, -(-FFN // 2048), 1)
         args = (model.gated, model.gate_up, i32(FFN))

@@ -24,7 +24,7 @@ from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 from kern.models.kernels.compile_cuda import compile_cuda_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
 from kern.text.contract import PAGE
 
 LAYERS, ROWS, REPLAYS, REPEATS = 36, 8, 10, 15
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--contexts", default="100,2000,8000")
     options = parser.parse_args()
     device = open_device("cuda")
-    plan = CudaPlan(device.target, SIZES, round_rows=ROWS)
+    plan = CudaPlan(device.target, SIZES, round=Round(ROWS, SIZES.ffn, 32))
     images = compile_cuda_modules(plan)
     modules = {name: device.load_module(image) for name, image in images.items()}
     hashes = {name: hashlib.sha256(image).hexdigest() for name, image in images.items()}

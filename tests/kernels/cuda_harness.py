@@ -22,7 +22,8 @@ class CudaLibrary:
     """The kernels of a plan, loaded on a device."""
 
     def __init__(self, device: Device, plan: CudaPlan, images: Mapping[str, bytes]) -> None:
-        self.device, self.sizes, self.stream = device, plan.sizes, device.stream()
+        self.device, self.stream = device, device.stream()
+        self.sizes, self.round, self.squares = plan.sizes, plan.round, plan.matvec_blocks
         hashes = {name: hashlib.sha256(image).hexdigest() for name, image in images.items()}
         self.modules: Mapping[str, Module] = {name: device.load_module(image) for name, image in images.items()}
         self.kernels: Mapping[str, Kernel] = {

@@ -12,7 +12,7 @@ import pytest
 from kern.device.base import Device, DeviceUnavailable
 from kern.device.open import open_device
 from kern.models.kernels.compile_cuda import compile_cuda_modules
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
 from kernels.cuda_harness import CudaLibrary
 from kernels.harness import bf16
 
@@ -36,7 +36,7 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture(scope="module")
 def libraries(device: Device) -> dict[int, CudaLibrary]:
-    plans = {rank: CudaPlan(device.target, SIZES, markov_rank=rank) for rank in RANKS}
+    plans = {rank: CudaPlan(device.target, SIZES, round=Round(8, SIZES.ffn, rank)) for rank in RANKS}
     plans = {rank: plan for rank, plan in plans.items() if plan.markov_slots}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         images = list(pool.map(compile_cuda_modules, plans.values()))

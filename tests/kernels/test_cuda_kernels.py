@@ -12,7 +12,7 @@ import pytest
 from kern.device.base import Device, DeviceUnavailable
 from kern.device.open import open_device
 from kern.models.kernels.compile_cuda import compile_cuda_modules
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
 from kern.text.contract import PAGE
 from kernels.cuda_harness import CudaLibrary
 from kernels.harness import BF16, bf16, close, poison
@@ -29,6 +29,8 @@ SIZES = {
     "group 3": Sizes(hidden=576, ffn=1536, q_heads=9, kv_heads=3, head_dim=64, sequences=8),
     "group 1": Sizes(hidden=256, ffn=608, q_heads=4, kv_heads=4, head_dim=128, sequences=8),
     "few rows": Sizes(hidden=512, ffn=608, q_heads=4, kv_heads=2, head_dim=64, sequences=2),
+    "long rows": Sizes(hidden=512, ffn=9728, q_heads=2, kv_heads=1, head_dim=64, sequences=8),
+    "long rows of an odd length": Sizes(hidden=512, ffn=6176, q_heads=2, kv_heads=1, head_dim=64, sequences=4),
 }
 
 
@@ -42,16 +44,20 @@ def device() -> Iterator[Device]:
     device.close()
 
 
+def plan(device: Device, name: str) -> CudaPlan:
+    return CudaPlan(device.target, SIZES[name], round=Round(8, 6208 if "long" in name else 288, 32))
+
+
 @pytest.fixture(scope="module")
 def images(device: Device) -> dict[str, Mapping[str, bytes]]:
-    plans = [CudaPlan(device.target, sizes) for sizes in SIZES.values()]
+    plans = [plan(device, name) for name in SIZES]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         return dict(zip(SIZES, pool.map(compile_cuda_modules, plans), strict=True))
 
 
 @pytest.fixture(scope="module", params=SIZES)
 def cuda(device: Device, images: dict[str, Mapping[str, bytes]], request: pytest.FixtureRequest) -> CudaLibrary:
-    return CudaLibrary(device, CudaPlan(device.target, SIZES[request.param]), images[request.param])
+    return CudaLibrary(device, plan(device, request.param), images[request.param])
 
 
 def near(got: np.ndarray, want: np.ndarray, bits: int = 8) -> None:
@@ -124,12 +130,11 @@ def test_norms(cuda, rng, tokens):
     close(z, normed(x, weight))
 
 
-@pytest.mark.parametrize("narrower", [0, 8])
 @pytest.mark.parametrize("tokens", TOKENS)
-def test_silu_mul(cuda, rng, tokens, narrower):
-    ffn = cuda.sizes.ffn - narrower
+def test_silu_mul(cuda, rng, tokens):
+    ffn = cuda.sizes.ffn
     gate_up, y = bf16(rng.normal(size=(tokens, 2 * ffn)) * 4), poison((tokens, ffn), BF16)
-    cuda.run("silu_mul_narrow" if narrower else "silu_mul", y, gate_up, ffn, tokens=tokens)
+    cuda.run("silu_mul", y, gate_up, ffn, tokens=tokens)
     gate, up = np.split(gate_up.astype(F64), 2, axis=1)
     close(y, silu(gate) * up)
 
@@ -243,37 +248,6 @@ def test_attention_prefill(cuda, rng, lengths, fresh):
     assert np.isnan(out[starts[-1] :].astype(F32)).all()
 
 
-@pytest.mark.parametrize(
-    ("lengths", "fresh"),
-    [([7], [7]), ([17], [7]), ([100], [7]), ([64], [64]), ([65], [65]), ([700], [188]), ([33, 5, 330], [7, 1, 200])],
-)
-def test_attention_full(cuda, rng, lengths, fresh):
-    s = cuda.sizes
-    cache, starts = filled(rng, lengths, s.kv_heads, s.head_dim), np.cumsum([0, *fresh])
-    tokens, width, seqs = int(starts[-1]) + 3, s.q_size + 2 * s.kv_heads * s.head_dim, len(lengths)
-    qkv, out, lens = bf16(rng.normal(size=(tokens, width))), poison((tokens, s.q_size), BF16), np.array(lengths, I32)
-    call = [out, qkv, cache.layer, cache.table, lens, starts.astype(I32), seqs, *attention_call(cache, s, width), 0.2]
-    cuda.run("attention_full", *call, tokens=tokens, seqs=seqs)
-    q = qkv[:, : s.q_size].reshape(tokens, s.q_heads, s.head_dim)
-    want = [
-        expected(q[i], cache, seq, lengths[seq], 0.2)
-        for seq in range(seqs)
-        for i in range(starts[seq], starts[seq + 1])
-    ]
-    near_attention(out[: starts[-1]], np.array(want), s.head_dim)
-    assert np.isnan(out[starts[-1] :].astype(F32)).all()
-
-
-def test_attention_full_past_the_capacity_sees_the_pages_there_are(cuda, rng):
-    s = cuda.sizes
-    cache, width = filled(rng, [48], s.kv_heads, s.head_dim, pages=3), s.q_size + 2 * s.kv_heads * s.head_dim
-    qkv, out, starts = bf16(rng.normal(size=(7, width))), poison((7, s.q_size), BF16), np.array([0, 7], I32)
-    call = [out, qkv, cache.layer, cache.table, np.array([52], I32), starts, 1, *attention_call(cache, s, width), 0.2]
-    cuda.run("attention_full", *call, tokens=7, seqs=1)
-    q = qkv[:, : s.q_size].reshape(7, s.q_heads, s.head_dim)
-    near_attention(out, np.array([expected(row, cache, 0, 48, 0.2) for row in q]), s.head_dim)
-
-
 class Step:
     """One token for each sequence, whose context stands in the pool but for that token's own keys and values."""
 
@@ -369,64 +343,94 @@ def test_attention_past_the_capacity_sees_the_pages_there_are(cuda, rng):
 def product(cuda, rng, entry: str, m: int, n: int) -> dict[str, np.ndarray]:
     """Inputs of one product, with outputs to be written."""
     s = cuda.sizes
-    k = {"output_matmul": s.q_size, "down_matmul": s.ffn}.get(entry, s.hidden)
-    pairs = 2 if entry == "norm_gate_up" else 1
+    ffn = cuda.round.ffn if entry.endswith("_draft") else s.ffn
+    k = {"output": s.q_size, "down": ffn}.get(entry.partition("_")[0], s.hidden)
+    pairs = 2 if entry == "rms_gate_up" else 1
+    squares = np.zeros((m, cuda.squares), F32)
+    squares[:, :5] = rng.uniform(0, k, size=(m, 5))
     return {
-        "c": poison((m, n), F32 if entry in F32_PRODUCTS else BF16),
-        "residual": poison((m, k), F32),
-        "before": rng.normal(size=(m, k)).astype(F32),
+        "c": poison((m, n), F32 if "f32" in entry or "logits" in entry else BF16),
+        "residual": rng.normal(size=(m, n)).astype(F32),
+        "squares": poison(squares.shape, F32) if "add" in entry else squares,
         "x": bf16(rng.normal(size=(m, k))),
-        "ids": rng.integers(0, 50, m),
-        "table": bf16(rng.normal(size=(50, k))),
-        "weight": bf16(rng.normal(size=k)),
+        "weight": bf16(rng.normal(size=n)),
         "w": bf16(rng.normal(size=(pairs * n, k)) * k**-0.5),
     }
 
 
 def run_product(cuda, entry: str, p: dict[str, np.ndarray]) -> None:
-    m, n = p["c"].shape
-    inputs = {
-        "embed_norm_matmul": ["residual", "ids", "table", "weight"],
-        "norm_matmul": ["residual", "before", "x", "weight"],
-        "norm_matmul_f32": ["before", "x", "weight"],
-        "norm_gate_up": ["residual", "before", "x", "weight"],
-    }.get(entry, ["x"])
-    eps = [EPS] if "norm" in entry else []
-    cuda.run(entry, p["c"], *(p[name] for name in inputs), p["w"], m, n, p["w"].shape[1], *eps, tokens=m, seqs=m)
+    (m, n), k = p["c"].shape, p["w"].shape[1]
+    if "add" in entry:
+        args = p["c"], p["squares"], p["residual"], p["x"], p["w"], p["weight"], m, n, k
+    elif "rms" in entry:
+        args = p["c"], p["x"], p["squares"], p["w"], m, n, k, EPS
+    else:
+        args = p["c"], p["x"], p["w"], m, n, k
+    cuda.run(entry, *args, tokens=m, seqs=m)
 
 
-ENTRIES = ["embed_norm_matmul", "norm_matmul", "norm_matmul_f32", "norm_gate_up", "output_matmul", "down_matmul"]
-ENTRIES += ["qkv_matmul", "gate_up_matmul", "logits_matmul"]
-F32_PRODUCTS = ("norm_matmul_f32", "logits_matmul")
+ADDED = ["output_matmul_add", "down_matmul_add", "output_matmul_add_rows", "down_matmul_add_rows"]
+ADDED += ["down_matmul_add_draft"]
+FREE = ["rms_matmul", "rms_matmul_f32", "rms_gate_up", "output_matmul", "down_matmul", "qkv_matmul", "gate_up_matmul"]
+FREE += ["logits_matmul", "rms_matmul_rows", "hidden_matmul_rows", "hidden_matmul_f32_rows"]
+"""Products of any number of columns."""
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("entry", FREE)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 7), (1, 2560), (1, 9728), (2, 133), (3, 1000), (8, 5003), (8, 64)])
 def test_products(cuda, rng, entry, m, n):
     p = product(cuda, rng, entry, m, n)
     run_product(cuda, entry, p)
-    x = p["x"].astype(F64)
-    if "norm" in entry:
-        residual = p["table"][p["ids"]].astype(F32) if "embed" in entry else p["before"] + p["x"].astype(F32)
-        if entry != "norm_matmul_f32":
-            assert np.array_equal(p["residual"], residual)
-        x = rounded(normed(residual, p["weight"]))
-    want = x @ p["w"].astype(F64).T
-    if entry == "norm_gate_up":
+    want = p["x"].astype(F64) @ p["w"].astype(F64).T
+    if "rms" in entry:
+        want *= (p["squares"].astype(F64).sum(axis=1, keepdims=True) / cuda.sizes.hidden + EPS) ** -0.5
+    if entry == "rms_gate_up":
         gate, up = np.split(want, 2, axis=1)
         want = silu(gate) * up
     near(p["c"], want)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("entry", ADDED)
+@pytest.mark.parametrize("m", [1, 2, 7, 8])
+def test_products_that_are_added(cuda, rng, entry, m):
+    p = product(cuda, rng, entry, m, cuda.sizes.hidden)
+    before = p["residual"].copy()
+    run_product(cuda, entry, p)
+    near(p["residual"] - before, p["x"].astype(F64) @ p["w"].astype(F64).T)
+    assert np.array_equal(p["c"].view(np.uint16), bf16(p["residual"] * p["weight"].astype(F32)).view(np.uint16))
+    np.testing.assert_allclose(p["squares"].sum(axis=1), (p["residual"].astype(F64) ** 2).sum(axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("m", [1, 3, 8])
+def test_a_product_added_to_a_sum(cuda, rng, m):
+    p = product(cuda, rng, "hidden_matmul_acc_f32_rows", m, 777)
+    p["c"] = rng.normal(size=(m, 777)).astype(F32)
+    before = p["c"].astype(F64)
+    run_product(cuda, "hidden_matmul_acc_f32_rows", p)
+    near(p["c"], before + p["x"].astype(F64) @ p["w"].astype(F64).T)
+
+
+@pytest.mark.parametrize("entry", [*FREE, *ADDED])
 def test_products_are_the_same_for_any_number_of_rows(cuda, rng, entry):
-    p = product(cuda, rng, entry, 8, 300)
+    p = product(cuda, rng, entry, 8, cuda.sizes.hidden if entry in ADDED else 300)
+    before = {name: value.copy() for name, value in p.items()}
     run_product(cuda, entry, p)
     for rows in (slice(0, 1), slice(5, 6), slice(2, 5)):
-        some = {name: value if name in ("table", "weight", "w") else value[rows].copy() for name, value in p.items()}
-        some["c"].fill(np.nan)
+        some = {name: value if name in ("weight", "w") else value[rows].copy() for name, value in before.items()}
         run_product(cuda, entry, some)
         assert some["c"].tobytes() == p["c"][rows].tobytes()
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 8])
+def test_weighted_embedding(cuda, rng, tokens):
+    h = cuda.sizes.hidden
+    table, weight, ids = bf16(rng.normal(size=(50, h))), bf16(rng.normal(size=h)), rng.integers(0, 50, tokens)
+    weighted, squares = poison((tokens, h), BF16), poison((tokens, cuda.squares), F32)
+    x = poison((tokens, h), F32)
+    cuda.run("embedding_weighted", weighted, squares, x, ids, table, weight, h, tokens=tokens, seqs=1)
+    assert np.array_equal(x, table[ids].astype(F32))
+    assert np.array_equal(weighted.view(np.uint16), bf16(x * weight.astype(F32)).view(np.uint16))
+    np.testing.assert_allclose(squares.sum(axis=1), (x.astype(F64) ** 2).sum(axis=1), rtol=1e-6)
 
 
 # Logits and feedback

@@ -17,7 +17,7 @@ from kern.manifest.types import Kernel
 from kern.models.kernels import compile_cuda
 from kern.models.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes, UnknownCudaTarget, UnsupportedSizes
+from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes, UnknownCudaTarget, UnsupportedSizes
 from kern.models.kernels.interfaces import (
     CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,
@@ -32,10 +32,10 @@ QWEN3_4B = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128, se
 
 
 PLANS = {
-    "sm_80": CudaPlan("sm_80", TINY, round_rows=8, markov_rank=96),
-    "sm_90a": CudaPlan("sm_90a", QWEN3_4B, round_rows=8, markov_rank=256),
+    "sm_80": CudaPlan("sm_80", TINY, round=Round(8, 96, 96)),
+    "sm_90a": CudaPlan("sm_90a", QWEN3_4B, round=Round(8, 9728, 256)),
     "sm_100": CudaPlan("sm_100", SMOLLM2),
-    "sm_80 again": CudaPlan("sm_80", TINY, round_rows=8, markov_rank=96),
+    "sm_80 again": CudaPlan("sm_80", TINY, round=Round(8, 96, 96)),
 }
 
 
@@ -79,28 +79,28 @@ def _hashes() -> dict[str, str]:
 
 @pytest.mark.parametrize("qk_norm", [True, False])
 def test_every_entry_has_its_interface(qk_norm: bool):
-    kernels = cuda_kernels(CudaPlan("sm_90a", TINY, round_rows=8, markov_rank=64), _hashes(), qk_norm=qk_norm)
+    kernels = cuda_kernels(CudaPlan("sm_90a", TINY, round=Round(8, 256, 64)), _hashes(), qk_norm=qk_norm)
     known = {**INTERFACES, **FUSED_INTERFACES, **RECORDED_INTERFACES, **CUDA_SPECULATION_INTERFACES, **ROUND_INTERFACES}
     assert all(kernel.params == known[name] for name, kernel in kernels.items())
 
 
 def test_fewer_rows_share_a_reading_where_shared_memory_is_short():
     assert CudaPlan("sm_90a", QWEN3_4B).rows == 8
-    assert CudaPlan("sm_89", QWEN3_4B).rows == 2
+    assert CudaPlan("sm_89", QWEN3_4B).rows == 4
     assert CudaPlan("sm_90a", SMOLLM2).rows == 4
     assert CudaPlan("sm_90a", TINY).rows == 1
 
 
 @pytest.mark.parametrize(("target", "rank", "slots"), [("sm_80", 256, 5), ("sm_89", 256, 3), ("sm_90a", 32, 16)])
 def test_the_ring_of_a_markov_head_is_as_deep_as_memory_allows(target: str, rank: int, slots: int):
-    plan = CudaPlan(target, TINY, markov_rank=rank)
+    plan = CudaPlan(target, TINY, round=Round(8, 256, rank))
     assert plan.markov_slots == slots
     assert "markov_argmax" in cuda_kernels(plan, _hashes(), qk_norm=True)
 
 
-@pytest.mark.parametrize(("target", "rank"), [("sm_90a", 0), ("sm_90a", 48), ("sm_90a", 544), ("sm_89", 512)])
+@pytest.mark.parametrize(("target", "rank"), [("sm_90a", 48), ("sm_90a", 544), ("sm_89", 512)])
 def test_a_markov_head_that_the_kernel_does_not_take_is_left_to_others(target: str, rank: int):
-    kernels = cuda_kernels(CudaPlan(target, TINY, markov_rank=rank), _hashes(), qk_norm=True)
+    kernels = cuda_kernels(CudaPlan(target, TINY, round=Round(8, 256, rank)), _hashes(), qk_norm=True)
     assert "markov_argmax" not in kernels
     assert {"gather_bf16", "matmul_acc_f32", "argmax"} <= set(kernels)
 
@@ -133,15 +133,17 @@ def test_no_headers(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_width_that_leaves_no_room_for_weights_is_refused() -> None:
-    with pytest.raises(UnsupportedSizes, match=r"36864 elements .* sm_120"):
-        CudaPlan("sm_120", Sizes(4096, 36864, 32, 8, 128))
-    assert CudaPlan("sm_90a", Sizes(4096, 36864, 32, 8, 128)).rows >= 1
+    with pytest.raises(UnsupportedSizes, match=r"53248 elements .* sm_120"):
+        CudaPlan("sm_120", Sizes(4096, 53248, 32, 8, 128))
+    assert CudaPlan("sm_90a", Sizes(4096, 53248, 32, 8, 128)).rows >= 1
 
 
-def test_a_round_of_too_many_rows_is_refused() -> None:
+def test_a_round_that_the_kernels_do_not_take_is_refused() -> None:
     with pytest.raises(UnsupportedSizes, match="33 rows"):
-        CudaPlan("sm_90a", TINY, round_rows=33)
-    assert CudaPlan("sm_90a", TINY, round_rows=32).defines()["ROUND_ROWS"] == 32
+        Round(33, 256, 32)
+    with pytest.raises(UnsupportedSizes, match="draft's ffn is 104"):
+        Round(8, 104, 32)
+    assert CudaPlan("sm_90a", TINY, round=Round(32, 256, 32)).defines()["ROUND_ROWS"] == 32
 
 
 def test_without_rounds_there_is_nothing_for_their_rows() -> None:

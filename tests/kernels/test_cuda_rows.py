@@ -12,7 +12,7 @@ import pytest
 from kern.device.base import Device, DeviceUnavailable
 from kern.device.open import open_device
 from kern.models.kernels.compile_cuda import compile_cuda_modules
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
 from kern.text.contract import PAGE
 from kernels.cuda_harness import CudaLibrary
 from kernels.harness import BF16, bf16, close, poison
@@ -44,7 +44,7 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture(scope="module")
 def libraries(device: Device) -> Mapping[str, CudaLibrary]:
-    plans = [CudaPlan(device.target, sizes, round_rows=rows) for sizes, rows in SHAPES.values()]
+    plans = [CudaPlan(device.target, sizes, round=Round(rows, sizes.ffn, 32)) for sizes, rows in SHAPES.values()]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         images = list(pool.map(compile_cuda_modules, plans))
     each = zip(SHAPES, plans, images, strict=True)

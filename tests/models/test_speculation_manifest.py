@@ -17,7 +17,7 @@ from kern.models.buffers import Limits
 from kern.models.build import build
 from kern.models.config import UnsupportedModel, preset
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_plan import CudaPlan, Round
 from kern.models.kernels.library import host_kernels
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.speculation.draft import open_draft
@@ -34,12 +34,13 @@ DTYPES = {"i64": "i32", "i32": "i64", "f32": "bf16"}
 @cache
 def manifest_of(name: str, target: str, limits: Limits | None = None) -> Manifest:
     config, hashes, limits = CONFIGS[name], defaultdict[str, str](lambda: "0" * 64), limits or Limits()
+    draft = open_draft("random", RandomCheckpoint(config, 0), seed=0, taps_before=False)
     if target == "host":
         kernels = host_kernels(hashes, q_heads=config.heads, kv_heads=config.kv_heads)
     else:
-        plan = CudaPlan(target, cuda_sizes(config, Limits()))
+        round = Round(draft.config.rows, draft.config.transformer.ffn, draft.config.rank)
+        plan = CudaPlan(target, cuda_sizes(config, Limits()), round=round)
         kernels = {**cuda_kernels(plan, hashes, qk_norm=True), **cuda_kernels(plan, hashes, qk_norm=False)}
-    draft = open_draft("random", RandomCheckpoint(config, 0), seed=0, taps_before=False)
     return build_manifest(config, kernels, model="test", limits=limits, draft=draft)
 
 

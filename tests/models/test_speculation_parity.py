@@ -31,7 +31,7 @@ CASES: dict[str, Case] = {
     "of its target's family": ("qwen3", {}, ()),
     "with head norms, the target without": ("llama", {"num_hidden_layers": 3}, ()),
     "without head norms, the target with": ("qwen3", {"model_type": "llama", "num_hidden_layers": 1}, ("lm_head",)),
-    "with a narrower mlp": ("llama", {"intermediate_size": 104}, ()),
+    "with a narrower mlp": ("llama", {"intermediate_size": 96}, ()),
     "with a table and a theta of its own": ("llama", {"rope_theta": 1e4, "block_size": 3}, ("embed_tokens",)),
 }
 

@@ -94,13 +94,7 @@ def build(
     speculative = None if draft is None else open_draft(draft, source, seed=seed or 0, taps_before=taps_before)
     limits = limits or Limits()
     kernels = (
-        kernel_set(
-            target,
-            sizes,
-            limits,
-            round_rows=0 if speculative is None else speculative.config.rows,
-            markov_rank=0 if speculative is None else speculative.config.rank,
-        )
+        kernel_set(target, sizes, limits, None if speculative is None else speculative.config)
         if capture is None
         else recorded_kernel_set(Path(capture), target, sizes, limits)
     )

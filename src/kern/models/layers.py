@@ -23,7 +23,7 @@ class Layers:
         self, p: ProgramBuilder, b: LayerBuffers, kernels: Mapping[str, Kernel], rows: Rows, attention: Attention
     ) -> None:
         self.p, self.b, self.c = p, b, b.config
-        self.rows, self.attention, self.activation = rows, attention, "silu_mul"
+        self.rows, self.attention = rows, attention
         fused = "norm_rope_cache" if b.config.qk_norm else "rope_cache"
         self.fused_cache = fused if fused in kernels else None
 
@@ -43,7 +43,7 @@ class Layers:
         self.add_norm(b.weight(layer, "post_attention_norm"), f"{label}post_attention_norm")
         gate_up, down = b.weight(layer, "gate_up_proj"), b.weight(layer, "down_proj")
         self.matmul(b.gate_up, b.normed, gate_up, 2 * c.ffn, c.hidden, f"{label}gate_up_proj")
-        self.p.dispatch(self.activation, b.gated, b.gate_up, c.ffn, label=f"{label}silu_mul")
+        self.p.dispatch("silu_mul", b.gated, b.gate_up, c.ffn, label=f"{label}silu_mul")
         self.matmul(b.delta, b.gated, down, c.hidden, c.ffn, f"{label}down_proj")
 
     def keys_and_values(self, layer: int) -> None:

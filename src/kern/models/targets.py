@@ -17,9 +17,10 @@ from kern.models.config import TransformerConfig
 from kern.models.kernels.compile_cuda import check_architecture, compile_cuda_modules
 from kern.models.kernels.compile_host import compile_host_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
 from kern.models.kernels.library import host_kernels
 from kern.models.recorded.pool import BlockLayout
+from kern.models.speculation.config import DraftConfig
 
 
 class UnknownTarget(KernError):
@@ -50,13 +51,10 @@ def check_target(target: str) -> None:
         check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
 
 
-def kernel_set(
-    target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0, markov_rank: int = 0
-) -> KernelSet:
+def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None) -> KernelSet:
     """Kernels for `target`: `host`, an architecture such as `sm_90a`, or `auto` for this machine's GPU or processor.
 
-    `round_rows` is how many rows a round of speculation has, `markov_rank` that of the draft's Markov head; 0 without
-    a draft.
+    `draft` is the draft that they are to run too.
     Raises UnknownTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
@@ -67,7 +65,7 @@ def kernel_set(
         return KernelSet(
             target, host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules
         )
-    return cuda_kernel_set(target, config, limits, round_rows=round_rows, markov_rank=markov_rank)
+    return cuda_kernel_set(target, config, limits, draft)
 
 
 def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
@@ -76,10 +74,11 @@ def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
 
 
 def cuda_kernel_set(
-    target: str, config: TransformerConfig, limits: Limits, *, round_rows: int = 0, markov_rank: int = 0
+    target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None
 ) -> KernelSet:
     """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
-    plan = CudaPlan(target, cuda_sizes(config, limits), round_rows=round_rows, markov_rank=markov_rank)
+    round = None if draft is None else Round(draft.rows, draft.transformer.ffn, draft.rank)
+    plan = CudaPlan(target, cuda_sizes(config, limits), round=round)
     modules = compile_cuda_modules(plan)
     hashes = _hashes(modules)
     entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}

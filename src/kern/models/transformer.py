@@ -11,7 +11,7 @@ from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.types import Kernel, Manifest
 from kern.models.buffers import RING, Buffers, Limits, Rows
 from kern.models.config import TransformerConfig, UnsupportedModel
-from kern.models.fused_step import FusedStep, fuses_steps
+from kern.models.fused_layers import STEP, FusedLayers, squares_of
 from kern.models.kernels.interfaces import MAX_HEAD_DIM
 from kern.models.layers import Attention, Layers
 from kern.models.precision import OWN
@@ -68,8 +68,11 @@ class _Transformer:
             if block is None
             else RecordedBuffers(self.builder, config, limits, block)
         )
+        self.squares = squares_of(self.builder, kernels, self.buffers.tokens)
         self.speculation = (
-            None if draft is None else Speculation(self.builder, kernels, self.buffers, draft, limits.sequences)
+            None
+            if draft is None
+            else Speculation(self.builder, kernels, self.buffers, self.squares, draft, limits.sequences)
         )
 
     def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | RecordedLayers:
@@ -102,12 +105,12 @@ class _Transformer:
         """One token a sequence, fed by the step before; chooses the next one greedily."""
         b = self.buffers
         p = self.builder.program("decode", tokens=(1, self.limits.sequences))
-        step: Layers | RecordedLayers | FusedStep
-        if fuses_steps(self.kernels):
-            step = FusedStep(self.builder, p, b)
-        else:
-            step = self.layers(p, b.step_rows, "attention_decode")
-            step.embedding()
+        step = (
+            self.layers(p, b.step_rows, "attention_decode")
+            if self.squares is None
+            else FusedLayers(p, b, b.step_rows, self.squares, STEP)
+        )
+        step.embedding()
         for layer in range(self.config.layers):
             step.layer(layer)
         step.head()

@@ -28,17 +28,21 @@ def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
     The same compiler gives the same bytes each time. Raises CudaCompilerMissing; CompileError with the compiler's log.
     """
     compile_cubin, headers = _compiler(), _header_folders()
-    options = (
-        "--std=c++17",
-        *(f"--include-path={folder}" for folder in (SOURCES, *headers)),
-        *(f"--define-macro={name}={value}" for name, value in plan.defines().items()),
-    )
+    folders = tuple(f"--include-path={folder}" for folder in (SOURCES, *headers))
+    sources = {path.stem: path for path in sorted(SOURCES.glob("*.cu"))}
+    modules: dict[str, tuple[str, Mapping[str, int]]] = {
+        **{stem: (stem, {}) for stem in sources if plan.has(stem)},
+        **plan.variants,
+    }
+    common = plan.defines()
+
+    def compiled(stem: str, differing: Mapping[str, int]) -> bytes:
+        macros = (f"--define-macro={name}={value}" for name, value in {**common, **differing}.items())
+        source = sources[stem]
+        return compile_cubin(source.read_text(), source.name, plan.target, ("--std=c++17", *folders, *macros))
+
     try:
-        return {
-            f"{source.stem}.cubin": compile_cubin(source.read_text(), source.name, plan.target, options)
-            for source in sorted(SOURCES.glob("*.cu"))
-            if plan.has(source.stem)
-        }
+        return {f"{module}.cubin": compiled(*of) for module, of in modules.items()}
     except DeviceUnavailable as error:
         raise CudaCompilerMissing(error.message, error.help) from error
 

@@ -1,10 +1,9 @@
 """The transformer kernels for a GPU: each entry's implementation, pinned to the modules it is in.
 
 A chunk of tokens goes through products by cublasLt and kernels of our own beside them. A step of one token a sequence
-has entries of its own, that a layer calls in this order: `norm_matmul` (of the first layer: `embed_norm_matmul`),
-`norm_append_attention` (without norms of queries and keys: `append_attention`), `output_matmul`, `norm_gate_up`,
-`down_matmul`; then `norm_matmul_f32`, `argmax`, `advance`. The residual stream alternates between two buffers there.
-The rows of a round of speculation have `norm_append_attention_rows` and the like where the plan has rounds.
+has entries of its own: `embedding_weighted`, then of each layer `rms_matmul`, `norm_append_attention` (without norms of
+queries and keys: `append_attention`), `output_matmul_add`, `rms_gate_up`, `down_matmul_add`; then `rms_matmul_f32`,
+`argmax`, `advance`. The rows of a round of speculation have the same, with names that end in `_rows`.
 For a step on recorded kernels, whose norms stand apart, there are `embedding_bf16` and each product alone.
 """
 
@@ -17,7 +16,7 @@ from typing import Final, TypeAlias
 from kern.manifest.expressions import Add, CeilDiv, Expr, Sym
 from kern.manifest.params import Param
 from kern.manifest.types import EXTERN_PREFIX, I32, Arg, Dim3, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
-from kern.models.kernels.cuda_plan import MARKOV_MODULE, CudaPlan
+from kern.models.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, ROWS_MODULE, CudaPlan
 from kern.models.kernels.interfaces import (
     CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,
@@ -58,14 +57,21 @@ class _Library:
     modules: Mapping[str, str]
 
     def kernels(self, qk_norm: bool) -> dict[str, Kernel]:
-        rounds = self.of_rounds(qk_norm) if self.plan.round_rows else {}
+        rounds = {} if self.plan.round is None else self.of_rounds(qk_norm)
         markov = {"markov_argmax": self.markov()} if self.plan.markov_slots else {}
         return self.of_tokens(qk_norm) | rounds | markov
 
     def of_rounds(self, qk_norm: bool) -> dict[str, Kernel]:
         """What the rows of a round of speculation have to themselves: ROUND_MODULES."""
+        rows, own = self.plan.rows_of_round, DRAFT_MODULE if DRAFT_MODULE in self.plan.variants else ROWS_MODULE
+        alike = "hidden_matmul", "hidden_matmul_f32", "hidden_matmul_acc_f32"
         entry = "norm_append_attention_rows" if qk_norm else "append_attention_rows"
-        return {name: self.attention_rows(name) for name in (entry, f"{entry}_full")}
+        return {
+            **{name: self.attention_rows(name) for name in (entry, f"{entry}_full")},
+            **self.products(ROWS_MODULE, rows, "_rows"),
+            **{f"{symbol}_rows": self.matvec(f"{symbol}_rows", symbol, ROWS_MODULE, rows) for symbol in alike},
+            "down_matmul_add_draft": self.matvec("down_matmul_add_draft", "down_matmul_add", own, rows),
+        }
 
     def of_tokens(self, qk_norm: bool) -> dict[str, Kernel]:
         sizes, once = self.plan.sizes, (1, 1, 1)
@@ -88,24 +94,16 @@ class _Library:
             "matmul_f32": _extern("matmul_f32", "cublaslt_bf16_tn_f32"),
             "token_nll": self.single("token_nll", "logits", row, _ROW_THREADS),
             "begin": self.single("begin", "feedback", once, (32, 1, 1)),
-            "embed_norm_matmul": self.matvec("embed_norm_matmul", sizes.hidden),
-            "norm_matmul": self.matvec("norm_matmul", sizes.hidden),
-            "norm_matmul_f32": self.matvec("norm_matmul_f32", sizes.hidden),
-            "norm_gate_up": self.matvec("norm_gate_up", sizes.hidden, pairs=True),
+            "embedding_weighted": self.single("embedding_weighted", "rows", row, _ROW_THREADS, chained=True),
+            **self.products("matvec", self.plan.rows),
             attention: self.attention(attention),
-            "output_matmul": self.matvec("output_matmul", sizes.q_size),
-            "down_matmul": self.matvec("down_matmul", sizes.ffn),
-            "qkv_matmul": self.matvec("qkv_matmul", sizes.hidden),
-            "gate_up_matmul": self.matvec("gate_up_matmul", sizes.hidden),
-            "logits_matmul": self.matvec("logits_matmul", sizes.hidden),
+            "qkv_matmul": self.matvec("qkv_matmul", "hidden_matmul"),
+            "output_matmul": self.matvec("output_matmul"),
+            "gate_up_matmul": self.matvec("gate_up_matmul", "hidden_matmul"),
+            "down_matmul": self.matvec("down_matmul"),
+            "logits_matmul": self.matvec("logits_matmul", "hidden_matmul_f32"),
             "argmax": self.argmax("argmax", _SEQS),
             "advance": self.single("advance", "feedback", once, (32, 1, 1), chained=True),
-            "attention_full": self.single(
-                "attention_full", "attention_prefill", queries, (128, 1, 1), self.plan.prefill_shared_mem
-            ),
-            "silu_mul_narrow": self.single(
-                "silu_mul_narrow", "rows", (_TOKENS, columns, 1), _ROW_THREADS, chained=True
-            ),
             "to_bf16": self.single("to_bf16", "rows", row, _ROW_THREADS, chained=True),
             "gather_bf16": self.single("gather_bf16", "rows", (_SEQS, 1, 1), _ROW_THREADS, chained=True),
             "matmul_acc_f32": _extern("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
@@ -115,19 +113,39 @@ class _Library:
         }
 
     def single(
-        self, entry: str, module: str, grid: Grid, block: Dim3, shared_mem: int = 0, *, chained: bool = False
+        self,
+        entry: str,
+        module: str,
+        grid: Grid,
+        block: Dim3,
+        shared_mem: int = 0,
+        *,
+        chained: bool = False,
+        symbol: str | None = None,
     ) -> Kernel:
-        """An entry that is one launch of the kernel of its name."""
+        """An entry that is one launch, of the kernel of its name if not of `symbol`."""
         interface = _interface(entry)
         forward = tuple(Arg(arg=i) for i in range(len(interface)))
-        step = self.step(module, entry, interface, grid, block, forward, shared_mem=shared_mem, chained=chained)
+        step = self.step(
+            module, symbol or entry, interface, grid, block, forward, shared_mem=shared_mem, chained=chained
+        )
         return Kernel(params=interface, impl=Impl(steps=(step,)))
 
-    def matvec(self, entry: str, k: int, *, pairs: bool = False) -> Kernel:
-        grid: Grid = (self.plan.matvec_blocks, CeilDiv(ceil_div=(_TOKENS, self.plan.rows)), 1)
+    def products(self, module: str, rows: int, suffix: str = "") -> dict[str, Kernel]:
+        """The products of a layer whose norms and additions are in them, and that of the logits."""
+        symbols = "rms_matmul", "rms_matmul_f32", "rms_gate_up", "output_matmul_add", "down_matmul_add"
+        return {symbol + suffix: self.matvec(symbol + suffix, symbol, module, rows) for symbol in symbols}
+
+    def matvec(self, entry: str, symbol: str | None = None, module: str = "matvec", rows: int | None = None) -> Kernel:
+        """A product of which `rows` rows share a reading of the weights."""
+        symbol, rows, sizes = symbol or entry, rows or self.plan.rows, self.plan.sizes
+        ffn = self.plan.round.ffn if self.plan.round and module == DRAFT_MODULE else sizes.ffn
+        width = {"output": sizes.q_size, "down": ffn}.get(symbol.partition("_")[0], sizes.hidden)
+        grid: Grid = (self.plan.matvec_blocks, CeilDiv(ceil_div=(_TOKENS, rows)), 1)
         block = (self.plan.matvec_threads, 1, 1)
-        memory = self.plan.matvec_shared_mem(k, pairs=pairs)
-        return self.single(entry, "matvec", grid, block, memory, chained=True)
+        split = self.plan.split(width) if symbol == "down_matmul_add" else 1
+        memory = self.plan.matvec_shared_mem(width // split, rows, pairs=symbol == "rms_gate_up")
+        return self.single(entry, module, grid, block, memory, chained=True, symbol=symbol)
 
     def attention(self, entry: str) -> Kernel:
         """Partial sums of each split of the context, then one of them all."""

@@ -14,12 +14,15 @@ MAX_GROUP: Final = 16
 """Most query heads a key head: the rows of a tensor-core product."""
 _CHUNK: Final = 32
 """Elements of k that a step of a matrix-vector kernel takes."""
-_X_PADDING: Final = 32
+_HELD_CHUNKS: Final = 24
+"""Chunks of its rows that a warp of a matrix-vector kernel holds in registers; the rest lies in shared memory."""
 _BATCH_SUMS: Final = 2 * 4 * 8
 """Sums a warp and row that a matrix-vector kernel keeps: two batches of four tiles of 8."""
 _MOST_SLOTS: Final = 16
 _BARRIERS: Final = 2 * _MOST_SLOTS * 8
 """Bytes of the barriers of a ring."""
+_SPLIT_COLUMNS: Final = 2 * 4 * 8
+"""Columns of two blocks that share a product's inner dimension: as many as a block keeps sums of."""
 _LEAST_RING: Final = 32 * 1024
 ROUND_MODULES: Final = ("attention_rows",)
 """Sources for the rows of a round of speculation: compiled only where there are rounds."""
@@ -28,6 +31,11 @@ MARKOV_MODULE: Final = "markov"
 MAX_MARKOV_RANK: Final = 512
 _MARKOV_WORK: Final = 1024
 """Bytes that hold what its kernel has in shared memory beside the ring."""
+ROWS_MODULE: Final = "matvec_rows"
+"""The products of a step, compiled for the rows of a round."""
+DRAFT_MODULE: Final = "matvec_draft"
+"""That of these which a draft has apart whose MLP is not as wide as the target's."""
+_FOR_STEP, _FOR_ROUND, _FOR_DRAFT = 0, 1, 2
 MAX_ROUND_ROWS: Final = 32
 """Most rows of a round: attention has a lane for each."""
 _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
@@ -101,35 +109,44 @@ class Tuning:
     """
 
     warps: int = 8
-    ring_kb: int = 160
+    ring_kb: int = 162
     slot_kb: int = 40
     splits: int = 16
     kept_every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class CudaPlan:
-    """Kernels for `target` (`sm_90a`, …) and a model's sizes.
+class Round:
+    """A round of speculation: its rows, those of a draft's block and the anchor; the draft's ffn, its Markov rank."""
 
-    `round_rows` is how many rows a round of speculation has, a draft's block and its anchor; 0: there is no draft, and
-    ROUND_MODULES are left out. `markov_rank` is that of the draft's Markov head, 0 without one.
-    """
+    rows: int
+    ffn: int
+    rank: int
+
+    def __post_init__(self) -> None:
+        """Raises UnsupportedSizes."""
+        if self.rows > MAX_ROUND_ROWS:
+            raise UnsupportedSizes(
+                f"a round of speculation has {self.rows} rows", f"the CUDA kernels take up to {MAX_ROUND_ROWS}"
+            )
+        if self.ffn % _CHUNK:
+            raise UnsupportedSizes(f"the draft's ffn is {self.ffn}", f"the CUDA kernels take multiples of {_CHUNK}")
+
+
+@dataclass(frozen=True, slots=True)
+class CudaPlan:
+    """Kernels for `target` (`sm_90a`, …) and a model's sizes; without a `round` the modules for one are left out."""
 
     target: str
     sizes: Sizes
     tuning: Tuning = field(default_factory=Tuning)
-    round_rows: int = 0
-    markov_rank: int = 0
+    round: Round | None = None
 
     def __post_init__(self) -> None:
         """Raises UnknownCudaTarget and UnsupportedSizes."""
         match = _TARGET.fullmatch(self.target)
         if match is None or int(match["number"]) < 80:
             raise UnknownCudaTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
-        if self.round_rows > MAX_ROUND_ROWS:
-            raise UnsupportedSizes(
-                f"a round of speculation has {self.round_rows} rows", f"the CUDA kernels take up to {MAX_ROUND_ROWS}"
-            )
         if not self._fitting:
             widest = max(self.sizes.ffn, self.sizes.hidden, self.sizes.q_size)
             raise UnsupportedSizes(
@@ -141,7 +158,7 @@ class CudaPlan:
         """Whether a source, by its stem, is compiled."""
         if source == MARKOV_MODULE:
             return self.markov_slots > 0
-        return self.round_rows > 0 or source not in ROUND_MODULES
+        return self.round is not None or source not in ROUND_MODULES
 
     @property
     def architecture(self) -> int:
@@ -170,8 +187,42 @@ class CudaPlan:
 
     @property
     def rows(self) -> int:
-        """Rows that share one reading of the weights: 8, or fewer where shared memory is short."""
-        enough = [rows for rows in self._fitting if rows >= self.sizes.sequences]
+        """Rows of a step that share one reading of the weights: 8, or fewer where shared memory is short."""
+        return self._sharing(self.sizes.sequences)
+
+    @property
+    def rows_of_round(self) -> int:
+        """The same of a round."""
+        return self._sharing(self.round_rows)
+
+    @property
+    def round_rows(self) -> int:
+        """Rows of a round; 0 without one."""
+        return 0 if self.round is None else self.round.rows
+
+    @property
+    def variants(self) -> Mapping[str, tuple[str, Mapping[str, int]]]:
+        """What is compiled once more, by module: its source, and the macros that differ."""
+        if self.round is None:
+            return {}
+        rows = {"ROWS": self.rows_of_round}
+        variants = {ROWS_MODULE: ("matvec", {**rows, "MATVEC_FOR": _FOR_ROUND})}
+        if self.round.ffn != self.sizes.ffn:
+            own = {"FFN": self.round.ffn, "FFN_SPLIT": self.split(self.round.ffn), "MATVEC_FOR": _FOR_DRAFT}
+            variants[DRAFT_MODULE] = ("matvec", {**rows, **own})
+        return variants
+
+    def split(self, k: int) -> int:
+        """How many blocks of `down_matmul_add` share its inner dimension `k`.
+
+        Two where one would have to keep a part of its rows in shared memory, and can have the columns of both.
+        """
+        too_long = -(-(k // _CHUNK) // self.tuning.warps) > _HELD_CHUNKS
+        columns = self.sizes.hidden <= _SPLIT_COLUMNS * self.matvec_blocks // 2
+        return 2 if self.bulk and too_long and k % (2 * _CHUNK) == 0 and columns else 1
+
+    def _sharing(self, rows: int) -> int:
+        enough = [fitting for fitting in self._fitting if fitting >= rows]
         return min(enough) if enough else max(self._fitting)
 
     @property
@@ -181,12 +232,12 @@ class CudaPlan:
         most = self._shared_bytes - _LEAST_RING
         return [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= most for k, parts in widths)]
 
-    def matvec_shared_mem(self, k: int, *, pairs: bool = False) -> int:
-        """Bytes of dynamic shared memory of a matrix-vector kernel whose inner dimension is `k`.
+    def matvec_shared_mem(self, k: int, rows: int, *, pairs: bool = False) -> int:
+        """Bytes of dynamic shared memory of a matrix-vector kernel for `rows` rows whose inner dimension is `k`.
 
         `pairs`: it computes two products for each output.
         """
-        work = self._work(k, self.rows, 2 if pairs else 1)
+        work = self._work(k, rows, 2 if pairs else 1)
         room = (self._shared_bytes - work) // 1024 * 1024
         return work + min(self.tuning.ring_kb * 1024, room)
 
@@ -196,7 +247,9 @@ class CudaPlan:
 
     def _work(self, k: int, rows: int, parts: int) -> int:
         """Bytes of barriers, inputs and sums: what a block's shared memory holds beside the ring."""
-        return _BARRIERS + rows * (2 * (k + _X_PADDING) + 4 * self.tuning.warps * (_BATCH_SUMS * parts + 1))
+        warps = self.tuning.warps
+        left = max(0, -(-(k // _CHUNK) // warps) + 1 - _HELD_CHUNKS)
+        return _BARRIERS + rows * warps * (left * _CHUNK * 2 + 4 * _BATCH_SUMS * parts)
 
     @property
     def prefill_shared_mem(self) -> int:
@@ -218,36 +271,39 @@ class CudaPlan:
     def markov_slots(self) -> int:
         """Slots of the ring of the Markov head's kernel, each of eight rows of its matrix for every warp.
 
-        0 where there is no such head, its rank is not a multiple of 32 up to MAX_MARKOV_RANK, or its rows have no room.
+        0 where there is no round, the rank is not a multiple of 32 up to MAX_MARKOV_RANK, or its rows have no room.
         """
-        if self.markov_rank % _CHUNK or not 0 < self.markov_rank <= MAX_MARKOV_RANK:
+        if self.round is None or self.round.rank % _CHUNK or self.round.rank > MAX_MARKOV_RANK:
             return 0
-        slots = (self._shared_bytes - _MARKOV_WORK) // self._markov_slot
+        slots = (self._shared_bytes - _MARKOV_WORK) // self._markov_slot(self.round)
         return min(slots, _MOST_SLOTS) if slots >= 2 else 0
 
-    @property
-    def _markov_slot(self) -> int:
-        return 8 * self.tuning.warps * self.markov_rank * 2
+    def _markov_slot(self, of: Round) -> int:
+        return 8 * self.tuning.warps * of.rank * 2
 
     @property
     def markov_shared_mem(self) -> int:
         """Bytes of dynamic shared memory of the Markov head's kernel: its ring."""
-        return self.markov_slots * self._markov_slot
+        return 0 if self.round is None else self.markov_slots * self._markov_slot(self.round)
 
     def defines(self) -> Mapping[str, int]:
         """The macros that the sources are compiled with."""
         s, t = self.sizes, self.tuning
-        rounds = {"ROUND_ROWS": self.round_rows} if self.round_rows else {}
-        if self.markov_slots:
-            rounds |= {"MARKOV_RANK": self.markov_rank, "MARKOV_SLOTS": self.markov_slots}
+        rounds = {} if self.round is None else {"ROUND_ROWS": self.round.rows}
+        if self.round is not None and self.markov_slots:
+            rounds |= {"MARKOV_RANK": self.round.rank, "MARKOV_SLOTS": self.markov_slots}
             rounds["MARKOV_KEPT_EVERY"] = t.kept_every
         return {
             "HIDDEN": s.hidden,
             "FFN": s.ffn,
             "Q_SIZE": s.q_size,
             "HEAD_DIM": s.head_dim,
+            "FFN_SPLIT": self.split(s.ffn),
+            "MATVEC_FOR": _FOR_STEP,
             "ROWS": self.rows,
             "SPLITS": t.splits,
+            "MATVEC_BLOCKS": self.matvec_blocks,
+            "MATVEC_HELD_CHUNKS": _HELD_CHUNKS,
             "MATVEC_WARPS": t.warps,
             "MATVEC_RING_BYTES": t.ring_kb * 1024,
             "MATVEC_SLOT_BYTES": t.slot_kb * 1024,

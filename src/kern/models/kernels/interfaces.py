@@ -72,7 +72,8 @@ def _param(word: str) -> Param:
 INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {name: params(text) for name, text in _TEXT.items()}
 """The interface of each entry."""
 
-_NORMED_PRODUCT = "in:bf16 in:bf16 i32 i32 i32 f32"  # norm weight [k], W [n, k]; m, n, k, eps
+_RMS_PRODUCT = "in:bf16 in:f32 in:bf16 i32 i32 i32 f32"  # weighted [m, k], squares, W [n, k]; m, n, k, eps
+_ADDED_PRODUCT = "out:bf16 out:f32 inout:f32 in:bf16 in:bf16 in:bf16 i32 i32 i32"
 _APPEND = "in:i64 in:f32 inout:ptr in:i64"  # positions, cos_sin, pool, slots
 _ATTEND = (
     "in:i32 in:i32 i32 i32 i32 i32 i32 i64"  # table, seq_lens; pages, q_heads, kv_heads, D, row_stride, page_stride
@@ -84,17 +85,18 @@ _FUSED_TEXT: Final[dict[str, str]] = {
     "norm_rope_cache": f"inout:bf16 in:bf16 in:bf16 {_APPEND} {_HEADS} f32",
     # the same without norms
     "rope_cache": f"inout:bf16 {_APPEND} {_HEADS}",
-    # C [m, n], residual [m, k], ids, table: residual = table at ids; C = norm(residual) · Wᵀ
-    "embed_norm_matmul": f"out:bf16 out:f32 in:i64 in:bf16 {_NORMED_PRODUCT}",
-    # C, residual, before [m, k], delta [m, k]: residual = before + delta; C = norm(residual) · Wᵀ
-    "norm_matmul": f"out:bf16 out:f32 in:f32 in:bf16 {_NORMED_PRODUCT}",
-    # C, before, delta: C = norm(before + delta) · Wᵀ
-    "norm_matmul_f32": f"out:f32 in:f32 in:bf16 {_NORMED_PRODUCT}",
-    # y [m, n], residual, before, delta, …, W [2n, k]: y = silu(gate) · up of norm(residual) · Wᵀ
-    "norm_gate_up": f"out:bf16 out:f32 in:f32 in:bf16 {_NORMED_PRODUCT}",
-    # matmul, for the width of all query heads and for F
-    "output_matmul": "out:bf16 " + _PRODUCT,
-    "down_matmul": "out:bf16 " + _PRODUCT,
+    # A norm on the way to a product is divided out after it: norm(x) = weighted · rsqrt(mean(x²) + eps), where weighted
+    # [m, H] is the residual stream x times the norm's weight, and squares [m, blocks of a product] what each block adds
+    # to the sum of x². weighted, squares, x, ids, table, weight [H]; H: x = table at ids
+    "embedding_weighted": "out:bf16 out:f32 out:f32 in:i64 in:bf16 in:bf16 i32",
+    # C [m, n] = norm(x) · Wᵀ
+    "rms_matmul": "out:bf16 " + _RMS_PRODUCT,
+    "rms_matmul_f32": "out:f32 " + _RMS_PRODUCT,
+    # y [m, n] = silu(gate) · up of norm(x) · Wᵀ, W [2n, k]
+    "rms_gate_up": "out:bf16 " + _RMS_PRODUCT,
+    # weighted, squares, x [m, n], A [m, k], W [n, k], weight [n]; m, n, k: x += A · Wᵀ; of all query heads' width, of F
+    "output_matmul_add": _ADDED_PRODUCT,
+    "down_matmul_add": _ADDED_PRODUCT,
     # norm_rope_cache, but that qkv stays as it is, then attention_decode: o, qkv, q weight, k weight, …, eps, scale
     "norm_append_attention": f"out:bf16 in:bf16 in:bf16 in:bf16 {_APPEND} {_ATTEND} f32 f32",
     # the same without norms
@@ -126,9 +128,11 @@ _RECORDED_TEXT: Final[dict[str, str]] = {
     "attention_prefill_apart": _ATTENTION_BF16,
     # the same with one token a sequence
     "attention_decode_apart": _ATTENTION_BF16,
-    # matmul and matmul_f32, one for each product of a step, beside output_matmul and down_matmul
+    # matmul and matmul_f32, one for each product of a step
     "qkv_matmul": "out:bf16 " + _PRODUCT,
+    "output_matmul": "out:bf16 " + _PRODUCT,
     "gate_up_matmul": "out:bf16 " + _PRODUCT,
+    "down_matmul": "out:bf16 " + _PRODUCT,
     "logits_matmul": "out:f32 " + _PRODUCT,
 }
 
@@ -141,8 +145,6 @@ The layout inside a page is the implementations' affair, the same for all three 
 """
 
 _SPECULATION_TEXT: Final[dict[str, str]] = {
-    # attention_prefill, but that each query sees all seq_lens[s] keys of its sequence
-    "attention_full": "out:bf16 in:bf16 in:ptr in:i32 in:i32 in:i32 " + _ATTENTION_HEADS,
     # y [tokens, H] = x rounded; H
     "to_bf16": "out:bf16 in:f32 i32",
     # matmul_f32, added to C: the interface of extern:cublaslt_bf16_tn_f32_acc
@@ -176,6 +178,8 @@ SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
 
 HOST_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
     **SPECULATION_INTERFACES,
+    # attention_prefill, but that each query sees all seq_lens[s] keys of its sequence
+    "attention_full": INTERFACES["attention_prefill"],
     # rope of rows that are the key heads and the value heads
     "k_rope": INTERFACES["rope"],
 }
@@ -183,8 +187,6 @@ HOST_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
 
 CUDA_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
     **SPECULATION_INTERFACES,
-    # silu_mul, for layers that are narrower than the model whose width the kernel has compiled in
-    "silu_mul_narrow": INTERFACES["silu_mul"],
     # next [1], logits [1, V], before [1], W1 and W2 [V, r]; V, r: logits += W1 at before · W2ᵀ; next is their argmax
     "markov_argmax": params("out:i64 inout:f32 in:i64 in:bf16 in:bf16 i32 i32"),
 }
@@ -193,13 +195,20 @@ CUDA_SPECULATION_INTERFACES: Final[Mapping[str, tuple[Param, ...]]] = {
 _ATTEND_ROWS = "in:i32 in:i32 i32 i32 i32 i32 i32 i32 i64"  # the same, with tokens before pages
 
 _ROUND_TEXT: Final[dict[str, str]] = {
+    # the products of a step for the rows of a round; the last for an MLP of the draft's own width
+    **{f"{name}_rows": text for name, text in _FUSED_TEXT.items() if "matmul" in name or name == "rms_gate_up"},
+    "down_matmul_add_draft": _ADDED_PRODUCT,
+    # matmul, matmul_f32 and matmul_acc_f32 for k = H
+    "hidden_matmul_rows": "out:bf16 " + _PRODUCT,
+    "hidden_matmul_f32_rows": "out:f32 " + _PRODUCT,
+    "hidden_matmul_acc_f32_rows": "inout:f32 " + _PRODUCT,
     # norm_rope_cache, but that qkv stays as it is, then attention_prefill, of the last `tokens` tokens of one sequence:
     # o, qkv, q weight, k weight, …, table [1, pages], seq_lens [1]; tokens, pages, …, eps, scale. Row r stands at place
     # seq_lens[0] - tokens + r of the sequence, in the slot there, or is not kept where its slot is -1
     "norm_append_attention_rows": f"out:bf16 in:bf16 in:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32 f32",
     # the same without norms
     "append_attention_rows": f"out:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32",
-    # the same two with attention_full
+    # the same two, but that each row sees all seq_lens[0] keys
     "norm_append_attention_rows_full": f"out:bf16 in:bf16 in:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32 f32",
     "append_attention_rows_full": f"out:bf16 in:bf16 {_APPEND} {_ATTEND_ROWS} f32",
 }

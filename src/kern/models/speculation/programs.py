@@ -8,10 +8,11 @@ from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.types import BufferArg, Kernel
 from kern.models.buffers import RING, Buffers, Rows
 from kern.models.config import UnsupportedModel
+from kern.models.fused_layers import BLOCK, FusedLayers
 from kern.models.layers import Attention, Layers
 from kern.models.speculation.buffers import DraftBuffers
 from kern.models.speculation.draft import Draft
-from kern.models.speculation.taps import TappedLayers
+from kern.models.speculation.taps import TappedFusedLayers, TappedLayers
 from kern.models.weights import ROPE_TABLE
 
 
@@ -22,13 +23,19 @@ class Speculation:
     """
 
     def __init__(
-        self, builder: ManifestBuilder, kernels: Mapping[str, Kernel], target: Buffers, draft: Draft, sequences: int
+        self,
+        builder: ManifestBuilder,
+        kernels: Mapping[str, Kernel],
+        target: Buffers,
+        squares: BufferArg | None,
+        draft: Draft,
+        sequences: int,
     ) -> None:
-        """Raises UnsupportedModel for more than one sequence."""
+        """`squares` is what FusedLayers needs, for kernels that fuse. Raises UnsupportedModel for more sequences."""
         if sequences != 1:
             raise UnsupportedModel(f"{sequences} sequences are asked for, and a draft serves one", "build for one")
         self.builder, self.kernels, self.target = builder, kernels, target
-        self.b = DraftBuffers(builder, target, draft)
+        self.b, self.squares = DraftBuffers(builder, target, draft), squares
 
     def tapped(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> TappedLayers:
         """What writes the target's layers of a program whose tokens the draft is to know."""
@@ -45,18 +52,18 @@ class Speculation:
     def draft_precompute(self) -> None:
         """Take the rows that the last round left standing into the draft's state."""
         p = self._program("draft_precompute", self.b.rows)
-        self.precompute(p, self.b.feature_positions, self.b.feature_slots)
+        product = "matmul" if self.squares is None else "hidden_matmul_rows"
+        self.precompute(p, self.b.feature_positions, self.b.feature_slots, product)
 
-    def precompute(self, p: ProgramBuilder, positions: BufferArg, slots: BufferArg) -> None:
+    def precompute(self, p: ProgramBuilder, positions: BufferArg, slots: BufferArg, product: str = "matmul") -> None:
         """Keys and values of every layer of the draft, from features: its layers' input norms have no part in it."""
         b, c = self.b, self.b.config
         norm = b.weights["hidden_norm"]
         p.dispatch("rms_norm", b.context, b.features, norm, c.hidden, c.norm_eps, label="draft.hidden_norm")
         for layer in range(c.layers):
             matrix, label = b.keys_and_values_matrix(layer), f"draft.L{layer}."
-            p.dispatch(
-                "matmul", b.context_kv, b.context, matrix, b.tokens, 2 * c.kv_size, c.hidden, label=f"{label}kv_proj"
-            )
+            sizes = b.tokens, 2 * c.kv_size, c.hidden
+            p.dispatch(product, b.context_kv, b.context, matrix, *sizes, label=f"{label}kv_proj")
             self._cache(p, layer, positions, slots)
 
     def _cache(self, p: ProgramBuilder, layer: int, positions: BufferArg, slots: BufferArg) -> None:
@@ -82,9 +89,7 @@ class Speculation:
         """The block's logits in one pass, then its tokens one after another, each with the one before it known."""
         b, c = self.b, self.b.config
         p = self._program("draft", b.block)
-        layers = Layers(p, b, self.kernels, b.block_rows, "attention_full")
-        if c.ffn != self.target.config.ffn and "silu_mul_narrow" in self.kernels:
-            layers.activation = "silu_mul_narrow"
+        layers = self._layers(p) if self.squares is None else FusedLayers(p, b, b.block_rows, self.squares, BLOCK)
         layers.embedding()
         for layer in range(c.layers):
             layers.layer(layer)
@@ -113,11 +118,18 @@ class Speculation:
             sizes = b.config.vocabulary, b.draft.rank
             p.dispatch("markov_argmax", after, b.draft_logits(row), before, *weights, *sizes, label=label)
 
+    def _layers(self, p: ProgramBuilder) -> Layers:
+        return Layers(p, self.b, self.kernels, self.b.block_rows, "attention_full")
+
     def verify(self) -> None:
         """What the target says after each row of the round, and the rows' features."""
         b, c = self.b, self.target.config
         p = self._program("verify", b.rows)
-        layers = self.tapped(p, b.verified_rows, "attention_prefill")
+        layers = (
+            self.tapped(p, b.verified_rows, "attention_prefill")
+            if self.squares is None
+            else TappedFusedLayers(p, b, self.squares)
+        )
         layers.embedding()
         for layer in range(c.layers):
             layers.layer(layer)

@@ -20,11 +20,11 @@ struct TokenHeads {
     }
 
     // Queries into a tile; zeros where a product has more rows than the group has heads.
-    __device__ void store_queries(bf16* tile, int group, const Norms& norms, const Angles& angles) {
+    __device__ void store_queries(bf16* tile, int group, const Norms& norms, const Head& gain, const Angles& angles) {
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
             if (index(i) < group) {
-                if (norms.q != nullptr) norm_head(q[i], norms.q, norms.eps);
+                if (norms.q != nullptr) norm_head(q[i], gain, norms.eps);
                 rotate_head(q[i], angles);
             }
             store_query(tile, index(i), q[i]);
@@ -33,8 +33,8 @@ struct TokenHeads {
 
     // Key and value kept for this block, and written to their slot.
     __device__ void append(DecodeMemory& shared, const Pool& pool, int head, i64 slot, const Norms& norms,
-                           const Angles& angles) {
-        if (norms.k != nullptr) norm_head(key, norms.k, norms.eps);
+                           const Head& gain, const Angles& angles) {
+        if (norms.k != nullptr) norm_head(key, gain, norms.eps);
         rotate_head(key, angles);
         store_head(shared.keys, key);
         store_head(shared.values, value);
@@ -72,13 +72,15 @@ __device__ static void partial(const DecodeCall& call, const Norms& norms) {
     Pool pool{call.pool, call.page_stride, call.kv_heads};
     Pages pages{pool, call.block_table + static_cast<i64>(seq) * call.pages, head, split.keys};
     load_first_page(shared.page[warp_index()], pages, split);
+    Head q_gain, k_gain;
+    if (norms.q != nullptr) q_gain = load_gain(norms.q), k_gain = load_gain(norms.k);
     wait_for_previous_kernels();
     start_next_kernel();
     const bf16* row = call.qkv + static_cast<i64>(seq) * call.row_stride;
     TokenHeads heads(row, head, group, call.q_heads, call.kv_heads);
-    heads.store_queries(shared.q, group, norms, angles);
+    heads.store_queries(shared.q, group, norms, q_gain, angles);
     bool has_last_key = split.first < split.end && split.end == split.pages;
-    if (has_last_key && warp_index() == 0) heads.append(shared, pool, head, slot, norms, angles);
+    if (has_last_key && warp_index() == 0) heads.append(shared, pool, head, slot, norms, k_gain, angles);
     __syncthreads();
     Fresh token{split.keys - 1, has_last_key && length <= call.pages * PAGE};
     Weighted weighted;

@@ -1,5 +1,5 @@
-// Attention of a chunk of tokens over the paged pool, causal or full (Dao 2023, "FlashAttention-2"): a block takes 64
-// queries of one head, 16 a warp, and walks over the keys in tiles of 64; one tile is loaded while the one before is worked on.
+// Causal attention of a chunk of tokens over the paged pool (Dao 2023, "FlashAttention-2"): a block takes 64 queries of
+// one head, 16 a warp, and walks over the keys in tiles of 64; one tile is loaded while the one before is worked on.
 #include "attention.cuh"
 
 constexpr int PREFILL_WARPS = 4;
@@ -65,16 +65,14 @@ __device__ static void load_queries(bf16* tile, const bf16* q, const QueryBlock&
     commit_copies();
 }
 
-// Scores in powers of two; -inf for keys after the query where attention is causal, and for those that are not there.
-template <bool CAUSAL>
+// Scores in powers of two; -inf for keys after the query and for those that are not there.
 __device__ static void scale_and_mask(float (&s)[TILE_KEYS / 8][4], float scale, int first_key, int position, int keys) {
     int column = lane_index() % 4 * 2;
 #pragma unroll
     for (int n = 0; n < TILE_KEYS / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int key = first_key + n * 8 + column + i % 2;
-            int seen = CAUSAL ? min(position + i / 2 * 8 + 1, keys) : keys;
+            int key = first_key + n * 8 + column + i % 2, seen = min(position + i / 2 * 8 + 1, keys);
             s[n][i] = key < seen ? s[n][i] * scale : -CUDART_INF_F;
         }
 }
@@ -92,17 +90,16 @@ __device__ static void store_rows(bf16* out, const Weighted& w, int row, int cou
     }
 }
 
-template <bool CAUSAL>
-__device__ static void attend(bf16* out, const bf16* q, bf16* pool, const int* block_table, const int* seq_lens,
-                              const int* cu_seqlens_q, int seqs, int pages, int q_heads, int kv_heads, int dim,
-                              int row_stride, i64 page_stride, float scale) {
+KERNEL(PREFILL_THREADS, 2)
+attention_prefill(bf16* out, const bf16* q, bf16* pool, const int* block_table, const int* seq_lens,
+                  const int* cu_seqlens_q, int seqs, int pages, int q_heads, int kv_heads, int dim, int row_stride,
+                  i64 page_stride, float scale) {
     expect(dim, HEAD_DIM);
     extern __shared__ __align__(128) char memory[];
     auto& shared = *reinterpret_cast<PrefillMemory*>(memory);
     QueryBlock block = QueryBlock::find(cu_seqlens_q, seq_lens, seqs);
     if (block.count == 0) return;
-    int head = blockIdx.y, last = CAUSAL ? block.position + block.count : seq_lens[block.seq];
-    int keys = min(last, pages * PAGE);
+    int head = blockIdx.y, keys = min(block.position + block.count, pages * PAGE);
     KeyTiles tiles{{pool, page_stride, kv_heads}, block_table + static_cast<i64>(block.seq) * pages,
                    head / (q_heads / kv_heads), keys};
     load_queries(shared.q, q + head * HEAD_DIM, block, row_stride);
@@ -122,26 +119,10 @@ __device__ static void attend(bf16* out, const bf16* q, bf16* pool, const int* b
         if (i + 1 < count) tiles.load(shared.keys[(i + 1) % 2], shared.values[(i + 1) % 2], i + 1);
         float s[TILE_KEYS / 8][4];
         score<TILE_KEYS>(s, queries, shared.keys[i % 2]);
-        scale_and_mask<CAUSAL>(s, scale * LOG2_E, i * TILE_KEYS, position, keys);
+        scale_and_mask(s, scale * LOG2_E, i * TILE_KEYS, position, keys);
         weighted.soften<TILE_KEYS>(s);
         weighted.add<TILE_KEYS>(s, shared.values[i % 2]);
     }
     bf16* to = out + (static_cast<i64>(block.token) * q_heads + head) * HEAD_DIM;
     store_rows(to, weighted, row, block.count, q_heads * HEAD_DIM);
-}
-
-KERNEL(PREFILL_THREADS, 2)
-attention_prefill(bf16* out, const bf16* q, bf16* pool, const int* block_table, const int* seq_lens,
-                  const int* cu_seqlens_q, int seqs, int pages, int q_heads, int kv_heads, int dim, int row_stride,
-                  i64 page_stride, float scale) {
-    attend<true>(out, q, pool, block_table, seq_lens, cu_seqlens_q, seqs, pages, q_heads, kv_heads, dim, row_stride,
-                 page_stride, scale);
-}
-
-KERNEL(PREFILL_THREADS, 2)
-attention_full(bf16* out, const bf16* q, bf16* pool, const int* block_table, const int* seq_lens,
-               const int* cu_seqlens_q, int seqs, int pages, int q_heads, int kv_heads, int dim, int row_stride,
-               i64 page_stride, float scale) {
-    attend<false>(out, q, pool, block_table, seq_lens, cu_seqlens_q, seqs, pages, q_heads, kv_heads, dim, row_stride,
-                  page_stride, scale);
 }

@@ -1,127 +1,110 @@
-// The products of a step of one token a sequence: with the norm before them, and with the gated activation after.
-#include "bulk_stream.cuh"
-#include "matvec.cuh"
-#include "residual.cuh"
+// The products of few rows: with the norm before them divided out after, with the gated activation, with the addition to
+// the residual stream.
+#include "epilogues.cuh"
+#include "operand.cuh"
 
 #if MATVEC_BULK
-template <int K, int PARTS>
-using Weights = BulkStream<K, PARTS>;
+#include "split_depth.cuh"
+template <int K, int PARTS, int SPLIT>
+using Weights = BulkStream<K, PARTS, SPLIT>;
 constexpr int BLOCK = THREADS + WARP;
 #else
-template <int K, int PARTS>
-using Weights = Stream<K, PARTS>;
+template <int K, int PARTS, int SPLIT>
+using Weights = Stream<K, PARTS, SPLIT>;
 constexpr int BLOCK = THREADS;
 #endif
 
-template <int PARTS, class Residual, class Store>
-__device__ static void norm_matvec(const Residual& residual, const bf16* weight, const bf16* w, int rows, int n, int k,
-                                   float eps, Store store) {
-    expect(k, HIDDEN);
-    Slice slice(rows);
-    auto& shared = Shared<HIDDEN, PARTS>::get();
-    Weights<HIDDEN, PARTS> stream(shared, w, n);
-    if (stream.produce()) return;
-    NormedRows<HIDDEN> normed(weight);
-    wait_for_previous_kernels();
-    normed.into(shared, slice, residual, eps);
-    stream.run(slice.count, [&](int row, int output, float sum, float other) {
-        store(static_cast<i64>(slice.first + row) * n + output, sum, other);
-    });
-}
+// A product of the feed-forward's width and for the residual stream, of which two blocks of a cluster may share K.
+#if FFN_SPLIT > 1
+#define FFN_KERNEL extern "C" __global__ void __cluster_dims__(FFN_SPLIT, 1, 1) __launch_bounds__(BLOCK, 1)
+#else
+#define FFN_KERNEL KERNEL(BLOCK, 1)
+#endif
 
-// The slice's rows of x into shared memory.
-template <int K>
-__device__ static void load_rows(Shared<K, 1>& shared, const Slice& slice, const bf16* x) {
-    constexpr int PIECES = K / LANE_K, ALL = ceil_div(ROWS * PIECES, THREADS), AT_ONCE = ALL < 8 ? ALL : 8;
-    const uint4* from = reinterpret_cast<const uint4*>(x + static_cast<i64>(slice.first) * K);
-    int count = slice.count * PIECES;
-    for (int begin = threadIdx.x; begin < count; begin += AT_ONCE * THREADS) {
-        uint4 piece[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            if (begin + i * THREADS < count) piece[i] = load_fresh<uint4>(from + begin + i * THREADS);
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            int at = begin + i * THREADS;
-            if (at < count) *reinterpret_cast<uint4*>(&shared.x[at / PIECES][at % PIECES * LANE_K]) = piece[i];
-        }
-    }
-    sync_workers();
-}
-
-__device__ static void store(bf16* to, float sum) { *to = __float2bfloat16(sum); }
-__device__ static void store(float* to, float sum) { *to = sum; }
-
-template <int K, class C>
-__device__ static void plain_matvec(C* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+template <int K, int PARTS, int SPLIT = 1, class Epilogue>
+__device__ static void multiply(const Epilogue& epilogue, const bf16* x, const bf16* w, int rows, int n, int k) {
     expect(k, K);
+    expect(gridDim.x, MATVEC_BLOCKS);
+    using Stream = Weights<K, PARTS, SPLIT>;
     Slice slice(rows);
-    auto& shared = Shared<K, 1>::get();
-    Weights<K, 1> stream(shared, w, n);
+    auto& shared = Stream::Memory::get();
+    Stream stream(shared, w, n);
     if (stream.produce()) return;
     wait_for_previous_kernels();
-    load_rows<K>(shared, slice, x);
-    stream.run(slice.count, [&](int row, int output, float sum, float) {
-        store(c + static_cast<i64>(slice.first + row) * n + output, sum);
-    });
+    start_next_kernel();
+    Operand<Stream> operand(shared, slice, x);
+    if constexpr (SPLIT > 1) run_split(stream, operand, slice, epilogue);
+    else run_batches(stream, operand, slice, epilogue);
 }
 
-// residual = table[ids]; c = norm(residual) · wᵀ
+// What this is compiled for: a step, a round of speculation, or what of a round a draft of its own width has apart.
+#define STEP 0
+#define ROUND 1
+#define DRAFT 2
+
+// residual += x · wᵀ, and what the next norm makes of it, of the feed-forward's width
+FFN_KERNEL
+down_matmul_add(bf16* weighted, float* squares, float* residual, const bf16* x, const bf16* w, const bf16* weight,
+                int rows, int n, int k) {
+    expect(n, HIDDEN);
+    multiply<FFN, 1, FFN_SPLIT>(Residual{weighted, squares, residual, weight}, x, w, rows, n, k);
+}
+
+#if MATVEC_FOR != DRAFT
+// The same of attention's width
 KERNEL(BLOCK, 1)
-embed_norm_matmul(bf16* c, float* residual, const i64* ids, const bf16* table, const bf16* weight, const bf16* w,
-                  int rows, int n, int k, float eps) {
-    norm_matvec<1>(EmbeddedResidual{ids, table, residual}, weight, w, rows, n, k, eps,
-                       [&](i64 at, float sum, float) { c[at] = __float2bfloat16(sum); });
+output_matmul_add(bf16* weighted, float* squares, float* residual, const bf16* x, const bf16* w, const bf16* weight,
+                  int rows, int n, int k) {
+    expect(n, HIDDEN);
+    multiply<Q_SIZE, 1>(Residual{weighted, squares, residual, weight}, x, w, rows, n, k);
 }
 
-// residual = before + delta; c = norm(residual) · wᵀ
+// c = weighted · wᵀ / rms: the product of normed rows, which come as the residual stream times the norm's weight.
 KERNEL(BLOCK, 1)
-norm_matmul(bf16* c, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
-            int rows, int n, int k, float eps) {
-    norm_matvec<1>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
-                       [&](i64 at, float sum, float) { c[at] = __float2bfloat16(sum); });
+rms_matmul(bf16* c, const bf16* weighted, const float* squares, const bf16* w, int rows, int n, int k, float eps) {
+    multiply<HIDDEN, 1>(Normed<bf16>{c, n, {squares, eps}}, weighted, w, rows, n, k);
 }
 
-// c = norm(before + delta) · wᵀ, in f32
 KERNEL(BLOCK, 1)
-norm_matmul_f32(float* c, const float* before, const bf16* delta, const bf16* weight, const bf16* w, int rows, int n,
-                int k, float eps) {
-    norm_matvec<1>(AddedResidual{before, delta, nullptr}, weight, w, rows, n, k, eps,
-                       [&](i64 at, float sum, float) { c[at] = sum; });
+rms_matmul_f32(float* c, const bf16* weighted, const float* squares, const bf16* w, int rows, int n, int k, float eps) {
+    multiply<HIDDEN, 1>(Normed<float>{c, n, {squares, eps}}, weighted, w, rows, n, k);
 }
 
-// residual = before + delta; y = silu(gate) · up of norm(residual) · wᵀ, whose first half is gate, its second up
+// y = silu(gate) · up of such a product, whose first half is gate, its second up
 KERNEL(BLOCK, 1)
-norm_gate_up(bf16* y, float* residual, const float* before, const bf16* delta, const bf16* weight, const bf16* w,
-             int rows, int n, int k, float eps) {
-    norm_matvec<2>(AddedResidual{before, delta, residual}, weight, w, rows, n, k, eps,
-                      [&](i64 at, float gate, float up) { y[at] = __float2bfloat16(silu(gate) * up); });
+rms_gate_up(bf16* y, const bf16* weighted, const float* squares, const bf16* w, int rows, int n, int k, float eps) {
+    multiply<HIDDEN, 2>(Gated{y, n, {squares, eps}}, weighted, w, rows, n, k);
 }
 
-// c = x · wᵀ, of attention's width and of the feed-forward's
+// c = x · wᵀ of the residual's width, for norms and additions that stand apart from the product
+KERNEL(BLOCK, 1)
+hidden_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    multiply<HIDDEN, 1>(Stored<bf16>{c, n}, x, w, rows, n, k);
+}
+
+KERNEL(BLOCK, 1)
+hidden_matmul_f32(float* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    multiply<HIDDEN, 1>(Stored<float>{c, n}, x, w, rows, n, k);
+}
+#endif
+
+#if MATVEC_FOR == STEP
+// The same of attention's width and of the feed-forward's
 KERNEL(BLOCK, 1)
 output_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<Q_SIZE>(c, x, w, rows, n, k);
+    multiply<Q_SIZE, 1>(Stored<bf16>{c, n}, x, w, rows, n, k);
 }
 
 KERNEL(BLOCK, 1)
 down_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<FFN>(c, x, w, rows, n, k);
+    multiply<FFN, 1>(Stored<bf16>{c, n}, x, w, rows, n, k);
 }
+#endif
 
-// The same of the residual's width, for norms that stand apart from the product: queries, keys and values in one; gate
-// and up in one; logits.
+#if MATVEC_FOR == ROUND
+// c += x · wᵀ of the residual's width
 KERNEL(BLOCK, 1)
-qkv_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<HIDDEN>(c, x, w, rows, n, k);
+hidden_matmul_acc_f32(float* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+    multiply<HIDDEN, 1>(Added{c, n}, x, w, rows, n, k);
 }
-
-KERNEL(BLOCK, 1)
-gate_up_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<HIDDEN>(c, x, w, rows, n, k);
-}
-
-KERNEL(BLOCK, 1)
-logits_matmul(float* c, const bf16* x, const bf16* w, int rows, int n, int k) {
-    plain_matvec<HIDDEN>(c, x, w, rows, n, k);
-}
+#endif

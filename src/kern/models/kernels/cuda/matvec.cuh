@@ -1,9 +1,8 @@
 // C [rows, n] = X [rows, K] · W [n, K]ᵀ for a few rows: what a step costs is reading W once, so all here is about that.
 //
 // A block computes a contiguous range of C's columns, which are rows of W, eight at a time. Its warps divide K among
-// them. A dot product does not care in which order k runs, so a lane's 16 bytes of W, as they lie in memory, serve as
-// operands of two tensor-core products. X is the other operand, at most 8 rows of it, zeros where there are fewer: what
-// a row yields does not depend on how many others there are.
+// them. X is the other operand, at most 8 rows of it, zeros where there are fewer: what a row yields does not depend on
+// how many others there are. A warp needs the same part of X for every eight columns, so its lanes hold it (operand.cuh).
 #pragma once
 #include "kernel.cuh"
 #include "tensor_core.cuh"
@@ -13,11 +12,11 @@ constexpr int CHUNK = 32;      // k of one step of a warp
 constexpr int LANE_K = 8;      // elements of k that a lane takes at once: 16 bytes
 constexpr int TILE = 8;        // rows of W that a warp multiplies at once
 constexpr int BATCH = 4;       // tiles between two sums over the warps
-constexpr int X_PADDING = 32;  // elements between the rows of X: neighbours then lie in different banks
 constexpr int MAX_SLOTS = 16;  // of a ring that bulk copies fill
 constexpr int MAX_STEPS = 2;   // between two waits, where each thread copies what it will use
 
 static_assert(ROWS >= 1 && ROWS <= 8, "as many rows of X as one product takes without a second operand");
+static_assert(BATCH * TILE == WARP && ROWS <= MATVEC_WARPS, "a warp sums the columns of one row");
 
 // All threads that multiply; the warp that asks for bulk copies is none of them.
 __device__ inline void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
@@ -29,13 +28,29 @@ struct Slice {
     __device__ explicit Slice(int rows) : first(blockIdx.y * ROWS), count(min(rows - first, ROWS)) {}
 };
 
+// A tile's sums of a warp: with g = lane / 4 and t = lane % 4 a lane has W's row g and X's rows 2t and 2t + 1.
+struct Sums {
+    float low[4] = {}, high[4] = {};
+
+    // A chunk of K. A dot product does not care in which order k runs, so a lane's 16 bytes of W's row g, as they lie in
+    // memory, serve as the operand of two products: its first and third word as the product's row g, its second and
+    // fourth as row g + 8. With X's words for the one or the other, that half of the product is what is wanted.
+    __device__ void add(const uint4& w, const uint4& x) {
+        mma(low, w.x, w.y, w.z, w.w, x.x, x.y);
+        mma(high, w.x, w.y, w.z, w.w, x.z, x.w);
+    }
+
+    __device__ float of(int i) const { return low[i] + high[2 + i]; }
+};
+
 // The columns of C that a block computes, cut into tiles of about equal size.
 struct Outputs {
     int first, count, tiles, of_tile, larger;
 
-    __device__ explicit Outputs(int outputs) {
-        int share = ceil_div(outputs, static_cast<int>(gridDim.x));
-        first = min(static_cast<int>(blockIdx.x) * share, outputs);
+    // `split` blocks that follow each other compute the same columns.
+    __device__ Outputs(int outputs, int split) {
+        int share = ceil_div(outputs, static_cast<int>(gridDim.x) / split);
+        first = min(static_cast<int>(blockIdx.x) / split * share, outputs);
         count = min(share, outputs - first);
         tiles = ceil_div(count, TILE);
         of_tile = tiles > 0 ? count / tiles : 0;
@@ -54,33 +69,44 @@ __host__ __device__ constexpr int steps_of_turn(int steps, int most) {
 // Shared memory of a block. A tile has PARTS rows of W for each of C's columns: 2 for gate and up.
 template <int K, int PARTS>
 struct Shared {
-    static constexpr int STRIDE = K + X_PADDING;
+    // Of the chunks that a warp takes of K, those that its lanes have no registers for. Pairs may make it one more.
+    static constexpr int MINE = ceil_div(K / CHUNK, MATVEC_WARPS) + 1;
+    static constexpr int LEFT = MINE > MATVEC_HELD_CHUNKS ? MINE - MATVEC_HELD_CHUNKS : 0;
     // As large as it is to be, or as what else there is leaves room for.
-    static constexpr int BARRIERS = 2 * MAX_SLOTS * sizeof(u64), SUMS = 2 * BATCH * PARTS * TILE;
-    static constexpr int WORK = BARRIERS + ROWS * (2 * STRIDE + 4 * MATVEC_WARPS * (SUMS + 1));
+    static constexpr int BARRIERS = 2 * MAX_SLOTS * sizeof(u64);
+    static constexpr int X_BYTES = LEFT * MATVEC_WARPS * ROWS * CHUNK * 2;
+    static constexpr int WORK = BARRIERS + X_BYTES + ROWS * 4 * MATVEC_WARPS * 2 * BATCH * PARTS * TILE;
     static constexpr int ROOM = (MATVEC_SHARED_BYTES - WORK) / 1024 * 1024;
     static constexpr int RING = ROOM < MATVEC_RING_BYTES ? ROOM : MATVEC_RING_BYTES;
 
     uint4 ring[RING / sizeof(uint4)];
     u64 full[MAX_SLOTS], empty[MAX_SLOTS];  // barriers of the ring, where bulk copies fill it
-    bf16 x[ROWS][STRIDE];
     float part[2][BATCH][MATVEC_WARPS][ROWS][PARTS][TILE];  // each warp's part of the sums of two batches of tiles
-    float squares[ROWS][MATVEC_WARPS];
 
     __device__ static Shared& get() {
-        static_assert(sizeof(Shared) == RING + WORK, "as much as the launch asks for");
+        static_assert(sizeof(Shared) + X_BYTES == RING + WORK, "as much as the launch asks for");
         extern __shared__ __align__(128) char memory[];
         return *reinterpret_cast<Shared*>(memory);
     }
 
+    // Barriers for two blocks that share K.
+    __device__ u64& met() { return full[MAX_SLOTS - 1]; }
+    __device__ u64& read() { return empty[MAX_SLOTS - 1]; }
+
+    // This lane's piece of X of a step that is left.
+    __device__ uint4& left(int step) {
+        return reinterpret_cast<uint4*>(this + 1)[(step * MATVEC_WARPS + warp_index()) * ROWS * 4 + lane_index()];
+    }
+
     // Keep this warp's part of a tile's sums.
-    __device__ void keep(int parity, int tile, const float (&even)[PARTS][4], const float (&odd)[PARTS][4]) {
-        int row = lane_index() / 4;
-        if (row >= ROWS) return;
+    __device__ void keep(int parity, int tile, const Sums (&sums)[PARTS]) {
 #pragma unroll
-        for (int which = 0; which < PARTS; which++) {
-            float* to = &part[parity][tile][warp_index()][row][which][lane_index() % 4 * 2];
-            *reinterpret_cast<float2*>(to) = {even[which][0] + odd[which][0], even[which][1] + odd[which][1]};
+        for (int i = 0; i < 2; i++) {
+            int row = lane_index() % 4 * 2 + i;
+            if (row >= ROWS) continue;
+#pragma unroll
+            for (int which = 0; which < PARTS; which++)
+                part[parity][tile][warp_index()][row][which][lane_index() / 4] = sums[which].of(i);
         }
     }
 
@@ -93,31 +119,39 @@ struct Shared {
     }
 };
 
-// All tiles of a stream in batches; `store(row, output, sum, sum of the other of the pair)` is called once for each of C.
-template <class Stream, class Store>
-__device__ inline void run_batches(Stream& stream, int rows, Store store) {
+// All tiles of a stream in batches. Each warp then sums the columns of one row; the epilogue loads what it needs for
+// them while the tiles are multiplied, and takes every sum, with that of the other of the pair, once.
+template <class Stream, class X, class Epilogue>
+__device__ inline void run_batches(Stream& stream, const X& x, const Slice& slice, Epilogue epilogue) {
     const Outputs& outputs = stream.outputs;
+    int in_slice = warp_index(), row = slice.first + in_slice, place = lane_index() / TILE, column = lane_index() % TILE;
+    bool has_row = in_slice < slice.count;
     int parity = 0;
     for (int first = 0; first < outputs.tiles; first += BATCH, parity ^= 1) {
-        int count = min(BATCH, outputs.tiles - first);
-        for (int at = 0; at < count; at++) stream.multiply(parity, at, first + at, rows);
+        int count = min(BATCH, outputs.tiles - first), tile = first + place, output = outputs.begin(tile) + column;
+        bool mine = place < count && output < outputs.begin(tile + 1);
+        typename Epilogue::Needed needed{};
+        if (has_row) needed = epilogue.load(row, output, mine);
+        for (int at = 0; at < count; at++) stream.multiply(parity, at, x);
         // Two batches of sums: a warp that is ahead writes the other one meanwhile.
         sync_workers();
-        for (int i = threadIdx.x; i < BATCH * TILE * rows; i += THREADS) {
-            int row = i / (BATCH * TILE), at = i / TILE % BATCH, column = i % TILE;
-            int output = outputs.begin(first + at) + column;
-            if (at >= count || output >= outputs.begin(first + at + 1)) continue;
-            float other = Stream::PAIRS ? stream.shared.sum(parity, at, row, Stream::PAIRS, column) : 0.0f;
-            store(row, output, stream.shared.sum(parity, at, row, 0, column), other);
+        if (!has_row) continue;
+        float sum = 0.0f, other = 0.0f;
+        if (mine) {
+            sum = stream.shared.sum(parity, place, in_slice, 0, column);
+            if (Stream::PAIRS) other = stream.shared.sum(parity, place, in_slice, Stream::PAIRS, column);
         }
+        epilogue.store(row, output, mine, sum, other, needed);
     }
+    if (has_row) epilogue.finish(row);
 }
 
 // The stream of a block's weights through its ring of shared memory. Each lane copies what it will use itself, so it
 // waits for nobody else. Between two waits a warp takes a turn of several steps; the ring holds SLOTS turns, across the
 // borders of tiles.
-template <int K, int PARTS>
+template <int K, int PARTS, int SPLIT>
 struct Stream {
+    static_assert(SPLIT == 1, "blocks that share K meet by what these architectures do not have");
     using Memory = Shared<K, PARTS>;
     static constexpr int PAIRS = PARTS - 1;
     static constexpr int CHUNKS = K / CHUNK;
@@ -125,6 +159,7 @@ struct Stream {
     static constexpr bool EVEN = CHUNKS == TILE_STEPS * MATVEC_WARPS;
     static constexpr int STEPS = steps_of_turn(TILE_STEPS, MAX_STEPS / PARTS);
     static constexpr int TURNS = TILE_STEPS / STEPS;
+    static constexpr int PITCH = K;
     static constexpr int PIECES = STEPS * PARTS * THREADS;  // of 16 bytes, in a turn
     static constexpr int SLOTS = Memory::RING / (PIECES * 16);
     static_assert(K % CHUNK == 0, "rows of whole chunks");
@@ -140,14 +175,18 @@ struct Stream {
     bool inside = false;               // whether the tile has this lane's row
 
     __device__ Stream(Memory& shared, const bf16* w, int n)
-        : shared(shared), w(w), half(static_cast<i64>(n) * K), outputs(n) {}
+        : shared(shared), w(w), half(static_cast<i64>(n) * K), outputs(n, SPLIT) {}
 
     // This thread's piece of a step of the slot.
     __device__ uint4& piece(int step, int part) const {
         return shared.ring[slot * PIECES + (step * PARTS + part) * THREADS + threadIdx.x];
     }
 
-    __device__ static int chunk(int turn, int step) { return (turn * STEPS + step) * MATVEC_WARPS + warp_index(); }
+    // The chunk of K that this warp takes as its `step`-th of a tile, and whether there is one.
+    __device__ static int chunk(int step) { return step * MATVEC_WARPS + warp_index(); }
+    __device__ static bool has(int step) { return EVEN || chunk(step) < CHUNKS; }
+
+    __device__ static int first() { return 0; }
 
     __device__ bool all_loaded() const { return next_tile == outputs.tiles; }
 
@@ -164,7 +203,7 @@ struct Stream {
         if (!all_loaded()) {
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
-                bool valid = inside && (EVEN || chunk(next_turn, step) < CHUNKS);
+                bool valid = inside && has(next_turn * STEPS + step);
                 const bf16* at = valid ? from + step * MATVEC_WARPS * CHUNK : w;
 #pragma unroll
                 for (int part = 0; part < PARTS; part++)
@@ -182,37 +221,26 @@ struct Stream {
     }
 
     // This warp's part of the next tile, the `at`-th of its batch.
-    __device__ void multiply(int parity, int at, int, int rows) {
-        float even[PARTS][4] = {}, odd[PARTS][4] = {};
-        int row = lane_index() / 4;
+    template <class X>
+    __device__ void multiply(int parity, int at, const X& x) {
+        Sums sums[PARTS];
+#pragma unroll
         for (int turn = 0; turn < TURNS; turn++) {
             wait_for_copies<SLOTS - 1>();
-            uint4 weights[STEPS][PARTS], x[STEPS] = {};
-#pragma unroll
-            for (int step = 0; step < STEPS; step++) {
-#pragma unroll
-                for (int part = 0; part < PARTS; part++) weights[step][part] = piece(step, part);
-                int k = chunk(turn, step) * CHUNK + lane_index() % 4 * LANE_K;
-                if (row < rows && (EVEN || k < K)) x[step] = *reinterpret_cast<const uint4*>(&shared.x[row][k]);
-            }
+            uint4 weights[STEPS][PARTS];
 #pragma unroll
             for (int step = 0; step < STEPS; step++)
 #pragma unroll
-                for (int part = 0; part < PARTS; part++) {
-                    const uint4& v = weights[step][part];
-                    mma(even[part], x[step].x, 0, x[step].y, 0, v.x, v.y);
-                    mma(odd[part], x[step].z, 0, x[step].w, 0, v.z, v.w);
-                }
+                for (int part = 0; part < PARTS; part++) weights[step][part] = piece(step, part);
+#pragma unroll
+            for (int step = 0; step < STEPS; step++) {
+                uint4 rows = x.at(turn * STEPS + step);
+#pragma unroll
+                for (int part = 0; part < PARTS; part++) sums[part].add(weights[step][part], rows);
+            }
             load();
         }
-        shared.keep(parity, at, even, odd);
-    }
-
-    // All products; `store(row, output, sum, sum of the other of the pair)` is called once for each of C.
-    template <class Store>
-    __device__ void run(int rows, Store store) {
-        start_next_kernel();
-        run_batches(*this, rows, store);
+        shared.keep(parity, at, sums);
     }
 
     // The first weights; whether this thread has nothing more to do.

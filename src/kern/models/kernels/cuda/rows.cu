@@ -53,7 +53,33 @@ embedding(float* x, const i64* ids, const bf16* table, int hidden) {
         reinterpret_cast<float4*>(to)[at] = widen(reinterpret_cast<const Bf16x4*>(from)[at]);
 }
 
-// The same for a residual stream in bf16: a row is copied as it is.
+// x[t] = table[ids[t]]; weighted = x · weight, and the sum of x^2 as the first of the blocks' shares, for a product that
+// divides the rms out after (matvec.cu).
+KERNEL(ROW_THREADS, 1)
+embedding_weighted(bf16* weighted, float* squares, float* x, const i64* ids, const bf16* table, const bf16* weight,
+                   int hidden) {
+    expect(hidden, HIDDEN);
+    wait_for_previous_kernels();
+    start_next_kernel();
+    i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
+    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * HIDDEN;
+    float sum = 0.0f;
+    for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS) {
+        float4 v = widen(reinterpret_cast<const Bf16x4*>(from)[at]);
+        float4 gain = widen(reinterpret_cast<const Bf16x4*>(weight)[at]);
+        reinterpret_cast<float4*>(x + row)[at] = v;
+        Bf16x4 out;
+        out.pair[0] = __floats2bfloat162_rn(v.x * gain.x, v.y * gain.y);
+        out.pair[1] = __floats2bfloat162_rn(v.z * gain.z, v.w * gain.w);
+        reinterpret_cast<Bf16x4*>(weighted + row)[at] = out;
+        sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    }
+    sum = block_sum(sum);
+    float* shares = squares + static_cast<i64>(blockIdx.x) * MATVEC_BLOCKS;
+    for (int at = threadIdx.x; at < MATVEC_BLOCKS; at += ROW_THREADS) shares[at] = at == 0 ? sum : 0.0f;
+}
+
+// x[t] = table[ids[t]] for a residual stream in bf16: a row is copied as it is.
 KERNEL(ROW_THREADS, 1)
 embedding_bf16(bf16* x, const i64* ids, const bf16* table, int hidden) {
     expect(hidden, HIDDEN);
@@ -126,31 +152,20 @@ add_rms_norm(bf16* y, float* x, const bf16* delta, const bf16* weight, int hidde
     norm_row(y + row, v, weight, eps);
 }
 
-// y [tokens, width] = silu(gate) · up of gate_up [tokens, 2 width]; a thread eight elements
-__device__ static void gate_row(bf16* y, const bf16* gate_up, int width) {
+// y [tokens, FFN] = silu(gate) · up of gate_up [tokens, 2 FFN]; a thread eight elements
+KERNEL(ROW_THREADS, 1)
+silu_mul(bf16* y, const bf16* gate_up, int ffn) {
+    expect(ffn, FFN);
     start_next_kernel();
     wait_for_previous_kernels();
     int at = (blockIdx.y * ROW_THREADS + threadIdx.x) * 8;
-    if (at >= width) return;
-    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * width + at;
-    Bf16x8 gate = load_fresh<Bf16x8>(from), up = load_fresh<Bf16x8>(from + width), out;
+    if (at >= FFN) return;
+    const bf16* from = gate_up + static_cast<i64>(blockIdx.x) * 2 * FFN + at;
+    Bf16x8 gate = load_fresh<Bf16x8>(from), up = load_fresh<Bf16x8>(from + FFN), out;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float2 g = __bfloat1622float2(gate.pair[i]), u = __bfloat1622float2(up.pair[i]);
         out.pair[i] = __floats2bfloat162_rn(silu(g.x) * u.x, silu(g.y) * u.y);
     }
-    *reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * width + at) = out;
-}
-
-KERNEL(ROW_THREADS, 1)
-silu_mul(bf16* y, const bf16* gate_up, int ffn) {
-    expect(ffn, FFN);
-    gate_row(y, gate_up, FFN);
-}
-
-// The same for layers that are narrower than the model that this is compiled for.
-KERNEL(ROW_THREADS, 1)
-silu_mul_narrow(bf16* y, const bf16* gate_up, int ffn) {
-    if (ffn > FFN || ffn % 8) __trap();
-    gate_row(y, gate_up, ffn);
+    *reinterpret_cast<Bf16x8*>(y + static_cast<i64>(blockIdx.x) * FFN + at) = out;
 }
