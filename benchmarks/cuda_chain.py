@@ -14,7 +14,8 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from statistics import median
 from time import perf_counter
 
@@ -55,9 +56,8 @@ class Chain:
         self.stream.synchronize()
         return address
 
-    def launches(self, plan: CudaPlan) -> list[KernelLaunch]:
+    def launches(self, plan: CudaPlan, images: Mapping[str, bytes]) -> list[KernelLaunch]:
         """All launches of the chain."""
-        images = compile_cuda_modules(plan)
         modules = {name: self.device.load_module(image) for name, image in images.items()}
         hashes = {name: hashlib.sha256(image).hexdigest() for name, image in images.items()}
         kernel = cuda_kernels(plan, hashes, qk_norm=True)["markov_argmax"]
@@ -110,9 +110,12 @@ def main() -> None:
     device = open_device("cuda")
     chain = Chain(device, options.vocabulary, options.rank)
     found = []
-    for kept in KEPT:
-        plan = CudaPlan(device.target, SIZES, replace(Tuning(), kept_every=kept), Round(8, SIZES.ffn, options.rank))
-        launches = chain.launches(plan)
+    of_round = Round(BLOCK + 1, SIZES.ffn, options.rank)
+    plans = [CudaPlan(device.target, SIZES, Tuning(kept_every=kept), of_round) for kept in KEPT]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        compiled = list(pool.map(compile_cuda_modules, plans))
+    for kept, plan, images in zip(KEPT, plans, compiled, strict=True):
+        launches = chain.launches(plan, images)
         us, apart = chain.time(launches), chain.apart(launches)
         gbps = BLOCK * options.vocabulary * options.rank * 2 / us / 1e3
         found.append(
