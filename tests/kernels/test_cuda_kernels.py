@@ -352,7 +352,7 @@ def product(cuda, rng, entry: str, m: int, n: int) -> dict[str, np.ndarray]:
         "c": poison((m, n), F32 if "f32" in entry or "logits" in entry else BF16),
         "residual": rng.normal(size=(m, n)).astype(F32),
         "squares": poison(squares.shape, F32) if "add" in entry else squares,
-        "x": bf16(rng.normal(size=(m, k))),
+        "x": rng.normal(size=(m, k)).astype(F32) if "residual" in entry else bf16(rng.normal(size=(m, k))),
         "weight": bf16(rng.normal(size=n)),
         "w": bf16(rng.normal(size=(pairs * n, k)) * k**-0.5),
     }
@@ -372,7 +372,7 @@ def run_product(cuda, entry: str, p: dict[str, np.ndarray]) -> None:
 ADDED = ["output_matmul_add", "down_matmul_add", "output_matmul_add_rows", "down_matmul_add_rows"]
 ADDED += ["down_matmul_add_draft"]
 FREE = ["rms_matmul", "rms_matmul_f32", "rms_gate_up", "output_matmul", "down_matmul", "qkv_matmul", "gate_up_matmul"]
-FREE += ["logits_matmul", "rms_matmul_rows", "hidden_matmul_rows", "hidden_matmul_f32_rows"]
+FREE += ["logits_matmul", "rms_matmul_rows", "hidden_matmul_rows", "residual_matmul_f32"]
 """Products of any number of columns."""
 
 
@@ -381,7 +381,7 @@ FREE += ["logits_matmul", "rms_matmul_rows", "hidden_matmul_rows", "hidden_matmu
 def test_products(cuda, rng, entry, m, n):
     p = product(cuda, rng, entry, m, n)
     run_product(cuda, entry, p)
-    want = p["x"].astype(F64) @ p["w"].astype(F64).T
+    want = bf16(p["x"]).astype(F64) @ p["w"].astype(F64).T
     if "rms" in entry:
         want *= (p["squares"].astype(F64).sum(axis=1, keepdims=True) / cuda.sizes.hidden + EPS) ** -0.5
     if entry == "rms_gate_up":
@@ -403,11 +403,11 @@ def test_products_that_are_added(cuda, rng, entry, m):
 
 @pytest.mark.parametrize("m", [1, 3, 8])
 def test_a_product_added_to_a_sum(cuda, rng, m):
-    p = product(cuda, rng, "hidden_matmul_acc_f32_rows", m, 777)
+    p = product(cuda, rng, "residual_matmul_acc_f32", m, 777)
     p["c"] = rng.normal(size=(m, 777)).astype(F32)
     before = p["c"].astype(F64)
-    run_product(cuda, "hidden_matmul_acc_f32_rows", p)
-    near(p["c"], before + p["x"].astype(F64) @ p["w"].astype(F64).T)
+    run_product(cuda, "residual_matmul_acc_f32", p)
+    near(p["c"], before + bf16(p["x"]).astype(F64) @ p["w"].astype(F64).T)
 
 
 @pytest.mark.parametrize("entry", [*FREE, *ADDED])

@@ -64,12 +64,13 @@ class _Library:
     def of_rounds(self, qk_norm: bool) -> dict[str, Kernel]:
         """What the rows of a round of speculation have to themselves: ROUND_MODULES."""
         rows, own = self.plan.rows_of_round, DRAFT_MODULE if DRAFT_MODULE in self.plan.variants else ROWS_MODULE
-        alike = "hidden_matmul", "hidden_matmul_f32", "hidden_matmul_acc_f32"
+        alike = "residual_matmul_f32", "residual_matmul_acc_f32"
         entry = "norm_append_attention_rows" if qk_norm else "append_attention_rows"
         return {
             **{name: self.attention_rows(name) for name in (entry, f"{entry}_full")},
             **self.products(ROWS_MODULE, rows, "_rows"),
-            **{f"{symbol}_rows": self.matvec(f"{symbol}_rows", symbol, ROWS_MODULE, rows) for symbol in alike},
+            **{symbol: self.matvec(symbol, symbol, ROWS_MODULE, rows) for symbol in alike},
+            "hidden_matmul_rows": self.matvec("hidden_matmul_rows", "hidden_matmul", ROWS_MODULE, rows),
             "down_matmul_add_draft": self.matvec("down_matmul_add_draft", "down_matmul_add", own, rows),
         }
 

@@ -16,8 +16,10 @@ _CHUNK: Final = 32
 """Elements of k that a step of a matrix-vector kernel takes."""
 _HELD_CHUNKS: Final = 24
 """Chunks of its rows that a warp of a matrix-vector kernel holds in registers; the rest lies in shared memory."""
-_BATCH_SUMS: Final = 2 * 4 * 8
-"""Sums a warp and row that a matrix-vector kernel keeps: two batches of four tiles of 8."""
+_TILE: Final = 8
+"""Columns whose sums a matrix-vector kernel keeps together, of two batches of four tiles."""
+_SUMS_APART, _TILES_APART = 4, 8
+"""Numbers between the sums of a row and the next, and of a tile and the next."""
 _MOST_SLOTS: Final = 16
 _BARRIERS: Final = 2 * _MOST_SLOTS * 8
 """Bytes of the barriers of a ring."""
@@ -249,7 +251,8 @@ class CudaPlan:
         """Bytes of barriers, inputs and sums: what a block's shared memory holds beside the ring."""
         warps = self.tuning.warps
         left = max(0, -(-(k // _CHUNK) // warps) + 1 - _HELD_CHUNKS)
-        return _BARRIERS + rows * warps * (left * _CHUNK * 2 + 4 * _BATCH_SUMS * parts)
+        sums = 2 * 4 * (warps * rows * (parts * _TILE + _SUMS_APART) + _TILES_APART)
+        return _BARRIERS + rows * warps * left * _CHUNK * 2 + 4 * sums
 
     @property
     def prefill_shared_mem(self) -> int:

@@ -198,10 +198,10 @@ _ROUND_TEXT: Final[dict[str, str]] = {
     # the products of a step for the rows of a round; the last for an MLP of the draft's own width
     **{f"{name}_rows": text for name, text in _FUSED_TEXT.items() if "matmul" in name or name == "rms_gate_up"},
     "down_matmul_add_draft": _ADDED_PRODUCT,
-    # matmul, matmul_f32 and matmul_acc_f32 for k = H
+    # matmul for k = H; matmul_f32 and matmul_acc_f32 of to_bf16
     "hidden_matmul_rows": "out:bf16 " + _PRODUCT,
-    "hidden_matmul_f32_rows": "out:f32 " + _PRODUCT,
-    "hidden_matmul_acc_f32_rows": "inout:f32 " + _PRODUCT,
+    "residual_matmul_f32": "out:f32 in:f32 in:bf16 i32 i32 i32",
+    "residual_matmul_acc_f32": "inout:f32 in:f32 in:bf16 i32 i32 i32",
     # norm_rope_cache, but that qkv stays as it is, then attention_prefill, of the last `tokens` tokens of one sequence:
     # o, qkv, q weight, k weight, …, table [1, pages], seq_lens [1]; tokens, pages, …, eps, scale. Row r stands at place
     # seq_lens[0] - tokens + r of the sequence, in the slot there, or is not kept where its slot is -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kern.manifest.builder import ProgramBuilder
+from kern.manifest.expressions import Sym
 from kern.manifest.types import BufferArg, Kernel
 from kern.models.buffers import Rows
 from kern.models.fused_layers import ROUND, FusedLayers
@@ -27,7 +28,12 @@ class TappedLayers(Layers):
     def input_norm(self, layer: int) -> None:
         """The norm whose addition completes the output of the layer before, and the tap on that."""
         super().input_norm(layer)
-        _tap(self.p, self.draft, layer - 1, "matmul_f32", "matmul_acc_f32")
+        d, tap = self.draft, _tap(self.draft, layer - 1)
+        if tap is None:
+            return
+        self.p.dispatch("to_bf16", d.tapped, self.b.residual, self.c.hidden, label=f"L{layer - 1}.tap")
+        kernel = "matmul_acc_f32" if tap else "matmul_f32"
+        self.p.dispatch(kernel, d.features, d.tapped, *_features(d, tap), label=f"L{layer - 1}.features")
 
 
 class TappedFusedLayers(FusedLayers):
@@ -40,15 +46,18 @@ class TappedFusedLayers(FusedLayers):
     def layer(self, layer: int) -> None:
         """A layer, and the tap on its output."""
         super().layer(layer)
-        _tap(self.p, self.draft, layer, "hidden_matmul_f32_rows", "hidden_matmul_acc_f32_rows")
+        d, tap = self.draft, _tap(self.draft, layer)
+        if tap is None:
+            return
+        kernel = "residual_matmul_acc_f32" if tap else "residual_matmul_f32"
+        self.p.dispatch(kernel, d.features, self.b.residual, *_features(d, tap), label=f"L{layer}.features")
 
 
-def _tap(p: ProgramBuilder, d: DraftBuffers, layer: int, first: str, further: str) -> None:
-    """Add a tapped layer's output to the features; the first tap begins the sum."""
-    if layer not in d.draft.taps:
-        return
-    index, hidden, label = d.draft.taps.index(layer), d.config.hidden, f"L{layer}."
-    p.dispatch("to_bf16", d.tapped, d.target.residual, hidden, label=f"{label}tap")
-    matrix = d.weights[f"fc.{index}"]
-    kernel = further if index else first
-    p.dispatch(kernel, d.features, d.tapped, matrix, d.tokens, hidden, hidden, label=f"{label}features")
+def _tap(d: DraftBuffers, layer: int) -> int | None:
+    """The place among the taps that a layer has; the first begins the sum."""
+    return d.draft.taps.index(layer) if layer in d.draft.taps else None
+
+
+def _features(d: DraftBuffers, tap: int) -> tuple[BufferArg, Sym, int, int]:
+    hidden = d.config.hidden
+    return d.weights[f"fc.{tap}"], d.tokens, hidden, hidden

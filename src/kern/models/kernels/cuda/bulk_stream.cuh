@@ -108,9 +108,9 @@ struct BulkStream {
     }
     __device__ static bool has(int step) { return step < TILE_STEPS && (EVEN || chunk(step) < CHUNKS); }
 
-    // This warp's part of a tile, the `at`-th of its batch.
+    // This warp's part of the next tile, whose sums have place `at`.
     template <class X>
-    __device__ void multiply(int batch, int at, const X& x) {
+    __device__ void multiply(int at, const X& x) {
         Sums sums[PARTS];
         int row = lane_index() / 4, within = lane_index() % 4 * LANE_K, crossed = CROSSED ? row % 2 : 0;
 #pragma unroll
@@ -137,6 +137,6 @@ struct BulkStream {
                 advance();
             }
         }
-        shared.keep(batch, at, sums);
+        shared.keep(at, sums);
     }
 };

@@ -21,8 +21,8 @@ constexpr int BLOCK = THREADS;
 #define FFN_KERNEL KERNEL(BLOCK, 1)
 #endif
 
-template <int K, int PARTS, int SPLIT = 1, class Epilogue>
-__device__ static void multiply(const Epilogue& epilogue, const bf16* x, const bf16* w, int rows, int n, int k) {
+template <int K, int PARTS, int SPLIT = 1, class Epilogue, class X>
+__device__ static void multiply(const Epilogue& epilogue, const X* x, const bf16* w, int rows, int n, int k) {
     expect(k, K);
     expect(gridDim.x, MATVEC_BLOCKS);
     using Stream = Weights<K, PARTS, SPLIT>;
@@ -32,7 +32,7 @@ __device__ static void multiply(const Epilogue& epilogue, const bf16* x, const b
     if (stream.produce()) return;
     wait_for_previous_kernels();
     start_next_kernel();
-    Operand<Stream> operand(shared, slice, x);
+    Operand<Stream, X> operand(shared, slice, x);
     if constexpr (SPLIT > 1) run_split(stream, operand, slice, epilogue);
     else run_batches(stream, operand, slice, epilogue);
 }
@@ -81,14 +81,14 @@ KERNEL(BLOCK, 1)
 hidden_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     multiply<HIDDEN, 1>(Stored<bf16>{c, n}, x, w, rows, n, k);
 }
+#endif
 
+#if MATVEC_FOR == STEP
 KERNEL(BLOCK, 1)
 hidden_matmul_f32(float* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     multiply<HIDDEN, 1>(Stored<float>{c, n}, x, w, rows, n, k);
 }
-#endif
 
-#if MATVEC_FOR == STEP
 // The same of attention's width and of the feed-forward's
 KERNEL(BLOCK, 1)
 output_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
@@ -102,9 +102,14 @@ down_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
 #endif
 
 #if MATVEC_FOR == ROUND
-// c += x · wᵀ of the residual's width
+// c = x · wᵀ, or c += x · wᵀ, of the residual stream itself, rounded
 KERNEL(BLOCK, 1)
-hidden_matmul_acc_f32(float* c, const bf16* x, const bf16* w, int rows, int n, int k) {
+residual_matmul_f32(float* c, const float* x, const bf16* w, int rows, int n, int k) {
+    multiply<HIDDEN, 1>(Stored<float>{c, n}, x, w, rows, n, k);
+}
+
+KERNEL(BLOCK, 1)
+residual_matmul_acc_f32(float* c, const float* x, const bf16* w, int rows, int n, int k) {
     multiply<HIDDEN, 1>(Added{c, n}, x, w, rows, n, k);
 }
 #endif

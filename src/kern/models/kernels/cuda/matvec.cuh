@@ -12,6 +12,8 @@ constexpr int CHUNK = 32;      // k of one step of a warp
 constexpr int LANE_K = 8;      // elements of k that a lane takes at once: 16 bytes
 constexpr int TILE = 8;        // rows of W that a warp multiplies at once
 constexpr int BATCH = 4;       // tiles between two sums over the warps
+constexpr int SUMS_APART = 4;  // floats between the sums of a row and the next: lanes' sums then lie in other banks
+constexpr int TILES_APART = 8;  // and between those of a tile and the next
 constexpr int MAX_SLOTS = 16;  // of a ring that bulk copies fill
 constexpr int MAX_STEPS = 2;   // between two waits, where each thread copies what it will use
 
@@ -75,13 +77,14 @@ struct Shared {
     // As large as it is to be, or as what else there is leaves room for.
     static constexpr int BARRIERS = 2 * MAX_SLOTS * sizeof(u64);
     static constexpr int X_BYTES = LEFT * MATVEC_WARPS * ROWS * CHUNK * 2;
-    static constexpr int WORK = BARRIERS + X_BYTES + ROWS * 4 * MATVEC_WARPS * 2 * BATCH * PARTS * TILE;
+    static constexpr int ROW_SUMS = PARTS * TILE + SUMS_APART, TILE_SUMS = MATVEC_WARPS * ROWS * ROW_SUMS + TILES_APART;
+    static constexpr int WORK = BARRIERS + X_BYTES + 4 * 2 * BATCH * TILE_SUMS;
     static constexpr int ROOM = (MATVEC_SHARED_BYTES - WORK) / 1024 * 1024;
     static constexpr int RING = ROOM < MATVEC_RING_BYTES ? ROOM : MATVEC_RING_BYTES;
 
     uint4 ring[RING / sizeof(uint4)];
     u64 full[MAX_SLOTS], empty[MAX_SLOTS];  // barriers of the ring, where bulk copies fill it
-    float part[2][BATCH][MATVEC_WARPS][ROWS][PARTS][TILE];  // each warp's part of the sums of two batches of tiles
+    float parts[2 * BATCH][TILE_SUMS];  // each warp's part of the sums of two batches of tiles
 
     __device__ static Shared& get() {
         static_assert(sizeof(Shared) + X_BYTES == RING + WORK, "as much as the launch asks for");
@@ -98,23 +101,28 @@ struct Shared {
         return reinterpret_cast<uint4*>(this + 1)[(step * MATVEC_WARPS + warp_index()) * ROWS * 4 + lane_index()];
     }
 
+    // A warp's part of a sum; the tile is one of two batches.
+    __device__ float& part(int tile, int warp, int row, int which, int at) {
+        return parts[tile][(warp * ROWS + row) * ROW_SUMS + which * TILE + at];
+    }
+
     // Keep this warp's part of a tile's sums.
-    __device__ void keep(int parity, int tile, const Sums (&sums)[PARTS]) {
+    __device__ void keep(int tile, const Sums (&sums)[PARTS]) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int row = lane_index() % 4 * 2 + i;
             if (row >= ROWS) continue;
 #pragma unroll
             for (int which = 0; which < PARTS; which++)
-                part[parity][tile][warp_index()][row][which][lane_index() / 4] = sums[which].of(i);
+                part(tile, warp_index(), row, which, lane_index() / 4) = sums[which].of(i);
         }
     }
 
     // The sum over the warps, in their order, so that it is the same at each run.
-    __device__ float sum(int parity, int tile, int row, int which, int at) const {
+    __device__ float sum(int tile, int row, int which, int at) {
         float total = 0.0f;
 #pragma unroll
-        for (int warp = 0; warp < MATVEC_WARPS; warp++) total += part[parity][tile][warp][row][which][at];
+        for (int warp = 0; warp < MATVEC_WARPS; warp++) total += part(tile, warp, row, which, at);
         return total;
     }
 };
@@ -126,20 +134,20 @@ __device__ inline void run_batches(Stream& stream, const X& x, const Slice& slic
     const Outputs& outputs = stream.outputs;
     int in_slice = warp_index(), row = slice.first + in_slice, place = lane_index() / TILE, column = lane_index() % TILE;
     bool has_row = in_slice < slice.count;
-    int parity = 0;
-    for (int first = 0; first < outputs.tiles; first += BATCH, parity ^= 1) {
+    int kept = 0;  // the first place of this batch
+    for (int first = 0; first < outputs.tiles; first += BATCH, kept ^= BATCH) {
         int count = min(BATCH, outputs.tiles - first), tile = first + place, output = outputs.begin(tile) + column;
         bool mine = place < count && output < outputs.begin(tile + 1);
         typename Epilogue::Needed needed{};
         if (has_row) needed = epilogue.load(row, output, mine);
-        for (int at = 0; at < count; at++) stream.multiply(parity, at, x);
+        for (int at = 0; at < count; at++) stream.multiply(kept + at, x);
         // Two batches of sums: a warp that is ahead writes the other one meanwhile.
         sync_workers();
         if (!has_row) continue;
         float sum = 0.0f, other = 0.0f;
         if (mine) {
-            sum = stream.shared.sum(parity, place, in_slice, 0, column);
-            if (Stream::PAIRS) other = stream.shared.sum(parity, place, in_slice, Stream::PAIRS, column);
+            sum = stream.shared.sum(kept + place, in_slice, 0, column);
+            if (Stream::PAIRS) other = stream.shared.sum(kept + place, in_slice, Stream::PAIRS, column);
         }
         epilogue.store(row, output, mine, sum, other, needed);
     }
@@ -220,9 +228,9 @@ struct Stream {
         slot = slot + 1 == SLOTS ? 0 : slot + 1;
     }
 
-    // This warp's part of the next tile, the `at`-th of its batch.
+    // This warp's part of the next tile, whose sums have place `at`.
     template <class X>
-    __device__ void multiply(int parity, int at, const X& x) {
+    __device__ void multiply(int at, const X& x) {
         Sums sums[PARTS];
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn++) {
@@ -240,7 +248,7 @@ struct Stream {
             }
             load();
         }
-        shared.keep(parity, at, sums);
+        shared.keep(at, sums);
     }
 
     // The first weights; whether this thread has nothing more to do.

@@ -3,7 +3,7 @@
 #pragma once
 #include "matvec.cuh"
 
-template <class Stream>
+template <class Stream, class X>
 struct Operand {
     static constexpr int STEPS = Stream::TILE_STEPS, HELD = STEPS < MATVEC_HELD_CHUNKS ? STEPS : MATVEC_HELD_CHUNKS;
     static_assert(STEPS - HELD <= Stream::Memory::LEFT, "room for what is left");
@@ -14,10 +14,10 @@ struct Operand {
     bool has_row;
     uint4 held[HELD];
 
-    __device__ Operand(typename Stream::Memory& shared, const Slice& slice, const bf16* x)
+    __device__ Operand(typename Stream::Memory& shared, const Slice& slice, const X* x)
         : shared(shared), has_row(lane_index() / 4 < slice.count) {
         i64 row = slice.first + lane_index() / 4;
-        const bf16* from = x + row * Stream::PITCH + Stream::first() + lane_index() % 4 * LANE_K;
+        const X* from = x + row * Stream::PITCH + Stream::first() + lane_index() % 4 * LANE_K;
         // What goes to memory first, and not all of it at once: registers are short here.
 #pragma unroll
         for (int begin = HELD; begin < STEPS; begin += AT_ONCE) {
@@ -35,10 +35,19 @@ struct Operand {
     }
 
     // The first and third word for one product, then the second and fourth for the other.
-    __device__ uint4 load(const bf16* from, int step) const {
+    __device__ uint4 load(const X* from, int step) const {
         if (!has_row || !Stream::has(step)) return {};
-        uint4 x = load_fresh<uint4>(from + Stream::chunk(step) * CHUNK);
+        uint4 x = eight(from + Stream::chunk(step) * CHUNK);
         return {x.x, x.z, x.y, x.w};
+    }
+
+    __device__ static uint4 eight(const bf16* from) { return load_fresh<uint4>(from); }
+
+    // Rounded.
+    __device__ static uint4 eight(const float* from) {
+        float4 low = load_fresh<float4>(from), high = load_fresh<float4>(from + 4);
+        return {bits_of(__floats2bfloat162_rn(low.x, low.y)), bits_of(__floats2bfloat162_rn(low.z, low.w)),
+                bits_of(__floats2bfloat162_rn(high.x, high.y)), bits_of(__floats2bfloat162_rn(high.z, high.w))};
     }
 
     __device__ uint4 at(int step) const {

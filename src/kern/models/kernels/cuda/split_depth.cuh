@@ -8,10 +8,10 @@ constexpr int MOST_TILES = 2 * BATCH;  // whose sums a block keeps
 
 template <class Memory>
 __device__ inline float sum_of_both(Memory& shared, int tile, int row, int column) {
-    float halves[2] = {shared.sum(tile / BATCH, tile % BATCH, row, 0, column), 0.0f};
+    float halves[2] = {shared.sum(tile, row, 0, column), 0.0f};
 #pragma unroll
     for (int warp = 0; warp < MATVEC_WARPS; warp++)
-        halves[1] += load_from_other(&shared.part[tile / BATCH][tile % BATCH][warp][row][0][column]);
+        halves[1] += load_from_other(&shared.part(tile, warp, row, 0, column));
     return halves[0] + halves[1];  // the same in whichever order
 }
 
@@ -25,7 +25,7 @@ __device__ inline void run_split(Stream& stream, const X& x, const Slice& slice,
     bool has_row = in_slice < slice.count, mine = tile < outputs.tiles && output < outputs.begin(tile + 1);
     typename Epilogue::Needed needed{};
     if (has_row) needed = epilogue.load(row, output, mine);
-    for (int next = 0; next < outputs.tiles; next++) stream.multiply(next / BATCH, next % BATCH, x);
+    for (int next = 0; next < outputs.tiles; next++) stream.multiply(next, x);
     sync_workers();
     if (threadIdx.x == 0) arrive_at_other(&shared.met());
     wait_for_other(&shared.met());
