@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -20,12 +22,14 @@ from support.recorded_rounds import drafted_again, recorded
 from support.reference import SMOLLM2_CONFIG, Reference, gguf_tensors
 from support.spoken import assert_parts_at_near_ties, by_kind, speak
 
+SHOW = Path(__file__).parents[2] / "examples" / "speculation" / "show.py"
 FAULTS: dict[str, Callable[[Manifest], None]] = {
     "a causal block": causal_block,
     "the block two positions early": context_shifted(2),
     "no norm of the features": no_hidden_norm,
     "no Markov head": no_markov_head,
 }
+SOME = FEW[::2]
 TEXTS = slice(None, None, 2)
 EVERY = 2
 """Of the recorded texts, and of their rounds, those that are drafted with a fault."""
@@ -50,7 +54,7 @@ def tokens_a_round(folder: Path, weights: Path) -> float:
 
 def test_more_than_two_tokens_a_round_on_prompts_that_it_has_not_seen(smollm2_spec: Path, weights: Path) -> None:
     texts = recorded()
-    before, now = drafted_again(smollm2_spec, weights, texts).T
+    before, now = drafted_again(smollm2_spec, weights, texts, every=2).T
     print(f"recorded: {by_kind(texts)}; drafted again: {1 + now.mean():.3f} over {len(now)} rounds")
 
     assert 1 + now.mean() >= 2.0
@@ -62,12 +66,12 @@ def test_texts_are_those_of_plain_decoding_up_to_near_ties(smollm2_spec: Path, s
     reference = Reference(SMOLLM2_CONFIG, cache(gguf_tensors(smollm2_gguf)), pairwise=True)
     tokenizer = Tokenizer.load(smollm2_spec)
     with load(smollm2_spec, capacity=512) as executable:
-        plain = speak(executable, tokenizer, FEW, 20)
-        device = speak(executable, tokenizer, FEW, 20, spec="device")
-        host = speak(executable, tokenizer, FEW[::4], 20, spec="host")
+        plain = speak(executable, tokenizer, SOME, 20)
+        device = speak(executable, tokenizer, SOME, 20, spec="device")
+        host = speak(executable, tokenizer, SOME[::3], 20, spec="host")
     print(f"the first 20 tokens of {by_kind(device)}")
 
-    assert host == device[::4]
+    assert host == device[::3]
     for ours, theirs in zip(plain, device, strict=True):
         assert_parts_at_near_ties(smollm2_spec, ours, theirs, reference.logits)
 
@@ -108,3 +112,15 @@ def taps_later(draft: Path, output: Path) -> Path:
     config["target_layer_ids"] = [layer + 1 for layer in config["target_layer_ids"]]
     (output / "config.json").write_text(json.dumps(config))
     return output
+
+
+def test_the_example_shows_what_was_guessed(smollm2_spec: Path, tmp_path: Path) -> None:
+    command = [sys.executable, SHOW, smollm2_spec, "The capital of France is"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert found.replace("[", "").replace("]", "").startswith(" Paris.")
+    assert "[" in found
+    assert " tokens in " in found.splitlines()[-1]
+    missing = subprocess.run([sys.executable, SHOW, tmp_path, "x"], capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert len(missing.stderr.splitlines()) == 1
