@@ -1,6 +1,6 @@
 """How long the chain of a draft's tokens takes on a GPU, over the ways its kernel can be cut, as JSON on stdout.
 
-    python benchmarks/cuda_chain.py [--vocabulary 151936] [--rank 256] > benchmarks/results/cuda_chain.json
+    python benchmarks/cuda_chain.py [--vocabulary 151936] [--rank 256] > benchmarks/results/h200-chain.json
 
 Random weights; a graph of seven steps, each chained to the one before by programmatic dependent launch. A figure is the
 median of several times of ten replays, between which nothing else runs: of what the L2 keeps from step to step, the
