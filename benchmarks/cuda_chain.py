@@ -29,7 +29,8 @@ from kern.manifest.params import layout
 from kern.manifest.types import Arg, ScratchArg, Step
 from kern.models.kernels.compile_cuda import compile_cuda_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes, Tuning
+from kern.models.kernels.cuda_plan import CudaPlan, Tuning
+from kern.models.kernels.cuda_sizes import Round, Sizes
 
 BLOCK, REPLAYS, REPEATS = 7, 10, 15
 SIZES = Sizes(hidden=128, ffn=128, q_heads=1, kv_heads=1, head_dim=64)

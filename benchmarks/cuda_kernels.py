@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from kern.models.kernels.compile_cuda import compile_cuda_modules
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes, Tuning
+from kern.models.kernels.cuda_plan import CudaPlan, Tuning
+from kern.models.kernels.cuda_sizes import Sizes
 
 LAYERS, HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 2560, 9728, 32, 8, 128, 151_936
 Q_SIZE, QKV, PAGE, EPS = Q_HEADS * HEAD_DIM, (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM, 16, 1e-6

@@ -24,7 +24,8 @@ from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 from kern.models.kernels.compile_cuda import compile_cuda_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.text.contract import PAGE
 
 LAYERS, ROWS, REPLAYS, REPEATS = 36, 8, 10, 15

@@ -17,7 +17,8 @@ from kern.manifest.types import Kernel
 from kern.models.kernels import compile_cuda
 from kern.models.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes, UnknownCudaTarget, UnsupportedSizes
+from kern.models.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.models.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
 from kern.models.kernels.interfaces import (
     CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,

@@ -12,7 +12,8 @@ import pytest
 from kern.device.base import Device, DeviceUnavailable
 from kern.device.open import open_device
 from kern.models.kernels.compile_cuda import compile_cuda_modules
-from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.text.contract import PAGE
 from kernels.cuda_harness import CudaLibrary
 from kernels.harness import BF16, bf16, close, poison

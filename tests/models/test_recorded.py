@@ -31,7 +31,8 @@ from kern.models.buffers import Limits
 from kern.models.build import build
 from kern.models.config import PRESETS, TransformerConfig, UnsupportedModel
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Sizes, UnsupportedSizes
+from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_sizes import Sizes, UnsupportedSizes
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.recorded.across import examine
 from kern.models.recorded.claims import Refuted

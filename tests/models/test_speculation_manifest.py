@@ -17,7 +17,8 @@ from kern.models.buffers import Limits
 from kern.models.build import build
 from kern.models.config import UnsupportedModel, preset
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Round
+from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_sizes import Round
 from kern.models.kernels.library import host_kernels
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.speculation.draft import open_draft

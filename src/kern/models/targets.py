@@ -17,7 +17,8 @@ from kern.models.config import TransformerConfig
 from kern.models.kernels.compile_cuda import check_architecture, compile_cuda_modules
 from kern.models.kernels.compile_host import compile_host_modules
 from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, Round, Sizes
+from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.models.kernels.library import host_kernels
 from kern.models.recorded.pool import BlockLayout
 from kern.models.speculation.config import DraftConfig

@@ -27,22 +27,27 @@ def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
 
     The same compiler gives the same bytes each time. Raises CudaCompilerMissing; CompileError with the compiler's log.
     """
-    compile_cubin, headers = _compiler(), _header_folders()
-    folders = tuple(f"--include-path={folder}" for folder in (SOURCES, *headers))
     sources = {path.stem: path for path in sorted(SOURCES.glob("*.cu"))}
     modules: dict[str, tuple[str, Mapping[str, int]]] = {
         **{stem: (stem, {}) for stem in sources if plan.has(stem)},
         **plan.variants,
     }
-    common = plan.defines()
+    return {
+        f"{module}.cubin": compile_cuda_source(sources[stem].read_text(), sources[stem].name, plan, differing)
+        for module, (stem, differing) in modules.items()
+    }
 
-    def compiled(stem: str, differing: Mapping[str, int]) -> bytes:
-        macros = (f"--define-macro={name}={value}" for name, value in {**common, **differing}.items())
-        source = sources[stem]
-        return compile_cubin(source.read_text(), source.name, plan.target, ("--std=c++17", *folders, *macros))
 
+def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping[str, int]) -> bytes:
+    """The cubin of CUDA C++ that may include the kernels' headers, with the plan's macros but for the `differing`.
+
+    `name` stands in the compiler's messages. Raises CudaCompilerMissing; CompileError with the compiler's log.
+    """
+    compile_cubin, headers = _compiler(), _header_folders()
+    folders = (f"--include-path={folder}" for folder in (SOURCES, *headers))
+    macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
     try:
-        return {f"{module}.cubin": compiled(*of) for module, of in modules.items()}
+        return compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
     except DeviceUnavailable as error:
         raise CudaCompilerMissing(error.message, error.help) from error
 

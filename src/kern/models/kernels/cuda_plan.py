@@ -8,22 +8,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from kern.manifest.errors import KernError
+from kern.models.kernels.cuda_sizes import CHUNK, Round, Sizes, UnsupportedSizes
 
-HEAD_DIMS: Final = (64, 128)
-MAX_GROUP: Final = 16
-"""Most query heads a key head: the rows of a tensor-core product."""
-_CHUNK: Final = 32
-"""Elements of k that a step of a matrix-vector kernel takes."""
+_WARPS: Final = 8
+"""Warps of a matrix-vector kernel that multiply; bulk copies have one more. 4 or 16 were slower on an H200."""
 _HELD_CHUNKS: Final = 24
 """Chunks of its rows that a warp of a matrix-vector kernel holds in registers; the rest lies in shared memory."""
-_TILE: Final = 8
-"""Columns whose sums a matrix-vector kernel keeps together, of two batches of four tiles."""
+_TILE, _BATCH = 8, 4
+"""Columns whose sums a matrix-vector kernel keeps together; tiles of a batch, of which it keeps two."""
 _SUMS_APART, _TILES_APART = 4, 8
 """Numbers between the sums of a row and the next, and of a tile and the next."""
 _MOST_SLOTS: Final = 16
 _BARRIERS: Final = 2 * _MOST_SLOTS * 8
 """Bytes of the barriers of a ring."""
-_SPLIT_COLUMNS: Final = 2 * 4 * 8
+_SPLIT_COLUMNS: Final = 2 * _BATCH * _TILE
 """Columns of two blocks that share a product's inner dimension: as many as a block keeps sums of."""
 _LEAST_RING: Final = 32 * 1024
 ROUND_MODULES: Final = ("attention_rows",)
@@ -38,8 +36,6 @@ ROWS_MODULE: Final = "matvec_rows"
 DRAFT_MODULE: Final = "matvec_draft"
 """That of these which a draft has apart whose MLP is not as wide as the target's."""
 _FOR_STEP, _FOR_ROUND, _FOR_DRAFT = 0, 1, 2
-MAX_ROUND_ROWS: Final = 32
-"""Most rows of a round: attention has a lane for each."""
 _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
 """Of each architecture's largest common card. It sets how work is cut, never whether it is done."""
 _SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
@@ -54,85 +50,25 @@ class UnknownCudaTarget(KernError):
     exit_code: ClassVar[int] = 2
 
 
-class UnsupportedSizes(KernError):
-    """The CUDA kernels do not take a size."""
-
-    code: ClassVar[str] = "unsupported-sizes"
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """A transformer's sizes in elements. `sequences` is the most that decode at once."""
-
-    hidden: int
-    ffn: int
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    sequences: int = 1
-
-    @property
-    def q_size(self) -> int:
-        """Width of all query heads."""
-        return self.q_heads * self.head_dim
-
-    def __post_init__(self) -> None:
-        """Raises UnsupportedSizes."""
-        if self.head_dim not in HEAD_DIMS:
-            raise UnsupportedSizes(
-                f"head_dim is {self.head_dim}", f"the CUDA kernels take {' and '.join(map(str, HEAD_DIMS))}"
-            )
-        if self.q_heads > MAX_GROUP * self.kv_heads:
-            raise UnsupportedSizes(
-                f"{self.q_heads} query heads share {self.kv_heads} key heads",
-                f"the CUDA kernels take up to {MAX_GROUP} query heads a key head",
-            )
-        for name in ("hidden", "ffn", "q_size"):
-            if getattr(self, name) % _CHUNK:
-                raise UnsupportedSizes(
-                    f"{name} is {getattr(self, name)}", f"the CUDA kernels take multiples of {_CHUNK}"
-                )
-
-
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """How the kernels of a decode step are cut. The defaults are the fastest measured on an H200.
 
-    `warps` a block, one block a multiprocessor, in the matrix-vector kernels, and `ring_kb` of weights on their way to
-    it. Bulk copies bring them, up to `slot_kb` a time, where the target has those, else each thread asks for what it
-    will use. `splits` of the context in attention: 16 are the fastest below 4096 tokens, 32 above, by a tenth at 16384.
+    A matrix-vector kernel has one block a multiprocessor, and `ring_kb` of weights on their way to it. Bulk copies
+    bring them, up to `slot_kb` a time, where the target has those, else each thread asks for what it will use.
+    `splits` of the context in attention: 16 are the fastest below 4096 tokens, 32 above, by a tenth at 16384.
     `kept_every`: of the slots of a Markov head's matrix, which each step of a chain reads, the L2 keeps one in so many
     rather than the others: of 78 MB a third, so that a step takes 18 µs rather than 23 (1: no difference is made).
 
     What was slower on an H200: rings of which two fit a multiprocessor, so that the next kernel's fills while one runs
-    (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), 4 or 16 warps,
-    bringing into the L2 what a ring has no room for, and letting the next kernel start later than when the inputs are
-    there.
+    (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), bringing
+    into the L2 what a ring has no room for, and letting the next kernel start later than when the inputs are there.
     """
 
-    warps: int = 8
     ring_kb: int = 162
     slot_kb: int = 40
     splits: int = 16
     kept_every: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """A round of speculation: its rows, those of a draft's block and the anchor; the draft's ffn, its Markov rank."""
-
-    rows: int
-    ffn: int
-    rank: int
-
-    def __post_init__(self) -> None:
-        """Raises UnsupportedSizes."""
-        if self.rows > MAX_ROUND_ROWS:
-            raise UnsupportedSizes(
-                f"a round of speculation has {self.rows} rows", f"the CUDA kernels take up to {MAX_ROUND_ROWS}"
-            )
-        if self.ffn % _CHUNK:
-            raise UnsupportedSizes(f"the draft's ffn is {self.ffn}", f"the CUDA kernels take multiples of {_CHUNK}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +86,7 @@ class CudaPlan:
         if match is None or int(match["number"]) < 80:
             raise UnknownCudaTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
         if not self._fitting:
-            widest = max(self.sizes.ffn, self.sizes.hidden, self.sizes.q_size)
+            widest = max(self._widest_ffn, self.sizes.hidden, self.sizes.q_size)
             raise UnsupportedSizes(
                 f"a row of {widest} elements has no room in a block's shared memory on {self.target}",
                 "build for an architecture with more of it, such as sm_80 or sm_90a",
@@ -180,7 +116,7 @@ class CudaPlan:
     @property
     def matvec_threads(self) -> int:
         """Threads a block of a matrix-vector kernel."""
-        return 32 * (self.tuning.warps + self.bulk)
+        return 32 * (_WARPS + self.bulk)
 
     @property
     def matvec_blocks(self) -> int:
@@ -219,18 +155,22 @@ class CudaPlan:
 
         Two where one would have to keep a part of its rows in shared memory, and can have the columns of both.
         """
-        too_long = -(-(k // _CHUNK) // self.tuning.warps) > _HELD_CHUNKS
+        too_long = -(-(k // CHUNK) // _WARPS) > _HELD_CHUNKS
         columns = self.sizes.hidden <= _SPLIT_COLUMNS * self.matvec_blocks // 2
-        return 2 if self.bulk and too_long and k % (2 * _CHUNK) == 0 and columns else 1
+        return 2 if self.bulk and too_long and k % (2 * CHUNK) == 0 and columns else 1
 
     def _sharing(self, rows: int) -> int:
         enough = [fitting for fitting in self._fitting if fitting >= rows]
         return min(enough) if enough else max(self._fitting)
 
     @property
+    def _widest_ffn(self) -> int:
+        return max(self.sizes.ffn, 0 if self.round is None else self.round.ffn)
+
+    @property
     def _fitting(self) -> list[int]:
         s = self.sizes
-        widths = ((s.hidden, 2), (s.ffn, 1), (s.q_size, 1))
+        widths = ((s.hidden, 2), (self._widest_ffn, 1), (s.q_size, 1))
         most = self._shared_bytes - _LEAST_RING
         return [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= most for k, parts in widths)]
 
@@ -249,10 +189,9 @@ class CudaPlan:
 
     def _work(self, k: int, rows: int, parts: int) -> int:
         """Bytes of barriers, inputs and sums: what a block's shared memory holds beside the ring."""
-        warps = self.tuning.warps
-        left = max(0, -(-(k // _CHUNK) // warps) + 1 - _HELD_CHUNKS)
-        sums = 2 * 4 * (warps * rows * (parts * _TILE + _SUMS_APART) + _TILES_APART)
-        return _BARRIERS + rows * warps * left * _CHUNK * 2 + 4 * sums
+        left = max(0, -(-(k // CHUNK) // _WARPS) + 1 - _HELD_CHUNKS)
+        sums = 2 * _BATCH * (_WARPS * rows * (parts * _TILE + _SUMS_APART) + _TILES_APART)
+        return _BARRIERS + rows * _WARPS * left * CHUNK * 2 + 4 * sums
 
     @property
     def prefill_shared_mem(self) -> int:
@@ -276,13 +215,13 @@ class CudaPlan:
 
         0 where there is no round, the rank is not a multiple of 32 up to MAX_MARKOV_RANK, or its rows have no room.
         """
-        if self.round is None or self.round.rank % _CHUNK or self.round.rank > MAX_MARKOV_RANK:
+        if self.round is None or self.round.rank % CHUNK or self.round.rank > MAX_MARKOV_RANK:
             return 0
         slots = (self._shared_bytes - _MARKOV_WORK) // self._markov_slot(self.round)
         return min(slots, _MOST_SLOTS) if slots >= 2 else 0
 
     def _markov_slot(self, of: Round) -> int:
-        return 8 * self.tuning.warps * of.rank * 2
+        return _TILE * _WARPS * of.rank * 2
 
     @property
     def markov_shared_mem(self) -> int:
@@ -307,7 +246,7 @@ class CudaPlan:
             "SPLITS": t.splits,
             "MATVEC_BLOCKS": self.matvec_blocks,
             "MATVEC_HELD_CHUNKS": _HELD_CHUNKS,
-            "MATVEC_WARPS": t.warps,
+            "MATVEC_WARPS": _WARPS,
             "MATVEC_RING_BYTES": t.ring_kb * 1024,
             "MATVEC_SLOT_BYTES": t.slot_kb * 1024,
             "MATVEC_SHARED_BYTES": self._shared_bytes,

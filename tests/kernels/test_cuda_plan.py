@@ -1,0 +1,120 @@
+"""What a plan says of the CUDA kernels is what their sources say, for any sizes: each launch's shared memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from kern.models.kernels.compile_cuda import compile_cuda_source
+from kern.models.kernels.cuda_library import cuda_kernels
+from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
+
+TARGETS = ["sm_80", "sm_87", "sm_89", "sm_90a", "sm_100", "sm_120"]
+PRODUCTS = r"""
+#if MATVEC_BULK
+#include "split_depth.cuh"
+template <int K, int PARTS, int SPLIT>
+using Weights = BulkStream<K, PARTS, SPLIT>;
+#else
+#include "operand.cuh"
+template <int K, int PARTS, int SPLIT>
+using Weights = Stream<K, PARTS, SPLIT>;
+#endif
+
+template <int K, int PARTS, int SPLIT, int BYTES>
+struct AsPlanned {
+    using Memory = typename Weights<K, PARTS, SPLIT>::Memory;
+    static_assert(sizeof(Memory) + Memory::X_BYTES == BYTES, "what the launch asks for");
+    static_assert(sizeof(Weights<K, PARTS, SPLIT>) + sizeof(Operand<Weights<K, PARTS, SPLIT>, bf16>) > 0, "can be had");
+};
+
+static_assert(sizeof(AsPlanned<HIDDEN, 1, 1, RMS_MATMUL_BYTES>) > 0);
+static_assert(sizeof(AsPlanned<HIDDEN, 2, 1, RMS_GATE_UP_BYTES>) > 0);
+static_assert(sizeof(AsPlanned<Q_SIZE, 1, 1, OUTPUT_MATMUL_ADD_BYTES>) > 0);
+static_assert(sizeof(AsPlanned<FFN, 1, FFN_SPLIT, DOWN_MATMUL_ADD_BYTES>) > 0);
+"""
+ATTENTION = r"""
+#include "attention_split.cuh"
+static_assert(sizeof(SplitMemory<1>) == ONE_TOKEN_BYTES, "what the launch asks for");
+static_assert(sizeof(SplitMemory<ROUND_ROWS>) == ROUND_BYTES, "what the launch asks for");
+"""
+PREFILL = r"""
+#include "attention_prefill.cu"
+static_assert(sizeof(PrefillMemory) == CHUNK_BYTES, "what the launch asks for");
+"""
+MARKOV = r"""
+#include "markov.cu"
+static_assert(SLOTS * PIECES * sizeof(uint4) == RING_BYTES, "what the launch asks for");
+"""
+
+
+RANKS = st.integers(1, 600)
+
+
+@st.composite
+def plans(draw: st.DrawFn, ranks: st.SearchStrategy[int] = RANKS) -> CudaPlan:
+    """Any plan with a round: widths up to those of the largest models, and odd ones."""
+    width = st.integers(1, 1700).map(lambda chunks: 32 * chunks)
+    head_dim, kv_heads, group = draw(st.sampled_from([64, 128])), draw(st.integers(1, 16)), draw(st.integers(1, 16))
+    sizes = Sizes(draw(width), draw(width), kv_heads * group, kv_heads, head_dim, draw(st.integers(1, 20)))
+    round = Round(draw(st.integers(2, 32)), draw(width), draw(ranks))
+    try:
+        return CudaPlan(draw(st.sampled_from(TARGETS)), sizes, round=round)
+    except UnsupportedSizes:
+        assume(False)
+        raise
+
+
+def shared_mem(plan: CudaPlan) -> Mapping[str, int]:
+    """Dynamic shared memory of each entry's first launch."""
+    kernels = cuda_kernels(plan, defaultdict(lambda: "0" * 64), qk_norm=False)
+    sizes = {name: kernel.impl.steps[0].shared_mem for name, kernel in kernels.items()}
+    return {name: size for name, size in sizes.items() if isinstance(size, int)}
+
+
+def products(plan: CudaPlan, suffix: str, differing: Mapping[str, int]) -> None:
+    asked = shared_mem(plan)
+    down = "down_matmul_add_draft" if "FFN" in differing else f"down_matmul_add{suffix}"
+    names = {"rms_matmul": "", "rms_gate_up": "", "output_matmul_add": "", "down_matmul_add": down}
+    macros = {f"{name.upper()}_BYTES": asked[entry or name + suffix] for name, entry in names.items()}
+    compile_cuda_source(PRODUCTS, "products.cu", plan, {**differing, **macros})
+
+
+@settings(max_examples=12, deadline=None)
+@given(plans())
+def test_shared_memory_of_a_steps_products(plan: CudaPlan) -> None:
+    products(plan, "", {})
+
+
+@settings(max_examples=12, deadline=None)
+@given(plans())
+def test_shared_memory_of_a_rounds_products(plan: CudaPlan) -> None:
+    for _, differing in plan.variants.values():
+        products(plan, "_rows", differing)
+
+
+@settings(max_examples=12, deadline=None)
+@given(plans())
+def test_shared_memory_of_attention_over_a_split_context(plan: CudaPlan) -> None:
+    asked = shared_mem(plan)
+    macros = {"ONE_TOKEN_BYTES": asked["append_attention"], "ROUND_BYTES": asked["append_attention_rows"]}
+    compile_cuda_source(ATTENTION, "attention.cu", plan, macros)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_shared_memory_of_attention_of_a_chunk(head_dim: int) -> None:
+    plan = CudaPlan("sm_90a", Sizes(64, 64, 1, 1, head_dim))
+    compile_cuda_source(PREFILL, "prefill.cu", plan, {"CHUNK_BYTES": shared_mem(plan)["attention_prefill"]})
+
+
+@settings(max_examples=5, deadline=None)
+@given(plans(st.integers(1, 8).map(lambda chunks: 32 * chunks)))
+def test_shared_memory_of_a_markov_heads_ring(plan: CudaPlan) -> None:
+    compile_cuda_source(MARKOV, "ring.cu", plan, {"RING_BYTES": shared_mem(plan)["markov_argmax"]})
