@@ -1,0 +1,46 @@
+"""Kernels that start before the one ahead has finished: what they read early, all before that one has written.
+
+`start_next_kernel` in the kernels' sources says why: only behind a kernel that waits before it lets the next one start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kern.manifest.types import Manifest, Step
+from models.test_speculation_manifest import manifest_of
+from models.test_transformer import CONFIGS
+
+READ_EARLY = ("append_attention_partial", "_rows_partial", "_rows_full_partial", "combine")
+"""How the kernels' names end that read positions, slots, lengths or pages before they wait."""
+
+
+def waits_first(step: Step) -> bool:
+    """Whether a kernel waits for those ahead of it before it lets the next one start."""
+    assert step.cubin is not None
+    return step.cubin.startswith("matvec") or (step.cubin.startswith("attention_") and step.symbol.endswith("_partial"))
+
+
+def launches(manifest: Manifest, program: str) -> Iterator[Step]:
+    for dispatch in manifest.programs[program].dispatches:
+        yield from manifest.kernels[dispatch.kernel].impl.steps
+
+
+@pytest.mark.parametrize("program", ["decode", "draft", "verify"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_is_read_early_has_been_written(name: str, program: str) -> None:
+    steps = list(launches(manifest_of(name, "sm_90a"), program))
+    early = [place for place, step in enumerate(steps) if step.symbol.endswith(READ_EARLY)]
+
+    assert early
+    assert not steps[0].symbol.endswith(READ_EARLY)
+    assert all(steps[place].pdl and waits_first(steps[place - 1]) for place in early)
+
+
+@pytest.mark.parametrize("program", ["prefill", "score", "draft_precompute", "accept", "begin", "begin_spec"])
+def test_other_programs_have_none_that_reads_early(program: str) -> None:
+    steps = launches(manifest_of("qwen3 tiny", "sm_90a"), program)
+
+    assert not [step.symbol for step in steps if step.symbol.endswith(READ_EARLY)]
