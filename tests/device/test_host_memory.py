@@ -72,6 +72,16 @@ def test_copies_in_and_out_and_zeroing_touch_what_they_name(device: HostDevice) 
     stream.synchronize()
 
 
+def test_a_read_may_be_longer_than_an_int_counts(device: HostDevice) -> None:
+    size = (1 << 31) + 1
+    memory, stream = device.alloc(size), device.stream()
+    device.write(memory.address + size - 2, memoryview(b"\x05\x06"), stream)
+    found = device.read(memory.address, size, stream).wait()
+    memory.free()
+
+    assert (len(found), found[:1], found[-2:]) == (size, b"\0", b"\x05\x06")
+
+
 def test_more_than_is_free_is_refused_with_both_numbers(device: HostDevice) -> None:
     with pytest.raises(OutOfMemory, match=rf"{1 << 60} bytes are needed on the host and [0-9]+ are free"):
         device.alloc(1 << 60)

@@ -52,6 +52,16 @@ def test_what_is_written_is_read(device: Device, stream: Stream, size: int, offs
     memory.free()
 
 
+def test_a_read_may_be_longer_than_an_int_counts(device: Device, stream: Stream) -> None:
+    size = (1 << 31) + 1
+    memory = device.alloc(size)
+    device.write(memory.address + size - 2, memoryview(b"\x05\x06"), stream)
+    found = device.read(memory.address, size, stream).wait()
+    memory.free()
+
+    assert (len(found), found[:1], found[-2:]) == (size, b"\0", b"\x05\x06")
+
+
 def test_arrays_of_any_dtype_are_written_as_their_bytes(device: Device, stream: Stream) -> None:
     memory, array = device.alloc(96), np.arange(24, dtype=np.int32)
     device.write(memory.address, array.reshape(4, 6).data, stream)

@@ -136,7 +136,7 @@ class CudaPending:
         if self._pinned is not None:
             with self._context:
                 self._pinned.event.wait()
-            self._data = ctypes.string_at(self._pinned.address, self._size)
+            self._data = self._pinned.view[: self._size].tobytes()
             self._staging.give(self._pinned)
             self._pinned = None
         return self._data

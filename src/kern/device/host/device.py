@@ -142,7 +142,7 @@ class HostDevice:
 
     def read(self, address: int, size: int, stream: Stream) -> HostPending:
         """A copy of `size` bytes."""
-        return HostPending(ctypes.string_at(address, size))
+        return HostPending(memory.view(address, size).tobytes())
 
     def zero(self, address: int, size: int, stream: Stream) -> None:
         """Fill with zero bytes."""
