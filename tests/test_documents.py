@@ -12,6 +12,9 @@ import pytest
 import kern
 from kern import verify
 from kern.manifest.reading import read
+from kern.manifest.types import BufferArg
+from kern.models import build as building
+from kern.text.contract import ROUND
 from kern.text.generator import Generator
 from kern.text.tokenizer import Tokenizer
 from kern.verifier import check
@@ -67,6 +70,74 @@ def test_swapping_says_in_a_line_why_it_cannot(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert word in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_carries_of_a_round_are_those_that_a_build_has(tmp_path: Path, compiled_once: None) -> None:
+    building.build("llama", tmp_path / "tiny", random=True, config="tiny", target="host", draft="random", weights=False)
+    used = carries_used(tmp_path / "tiny" / "manifest.json", {"prefill", "begin_spec", *ROUND})
+
+    shown = {first.strip("`"): rest for first, *rest in table("speculation.md", "carry")}
+    assert set(shown) == set(used)
+    for carry, (_, writers, readers) in shown.items():
+        uses = used[carry].items()
+        assert names(writers) == {program for program, directions in uses if {*directions} - {"in"}}, carry
+        # Who first writes a part of it may do so to keep the rest.
+        reads, keeps = ({program for program, (first, *_) in uses if first == kind} for kind in ("in", "inout"))
+        assert reads <= names(readers) <= reads | keeps, carry
+
+
+def test_the_rounds_in_the_guide_are_rounds(smollm2_spec: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "speculation.md").read_text()
+    (tmp_path / "rounds.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "smollm2").symlink_to(smollm2_spec)
+    done = subprocess.run([sys.executable, "rounds.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    shown = text[text.index("```text\ndrafts") :]
+    for lines in (done.stdout.splitlines(), shown[: shown.index("```\n\n")].splitlines()[1:]):
+        for drafts, predicted, slots in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+            quoted = [re.findall(r"'[^']*'|\"[^\"]*\"", line) for line in (drafts, predicted)]
+            right = next((i for i, pair in enumerate(zip(*quoted, strict=False)) if len({*pair}) > 1), 7)
+            taken = [slot for slot in map(int, re.findall(r"-?\d+", slots)[:8]) if slot >= 0]
+            assert len(taken) == right + 1
+            assert f"[{taken[-1] + 1}]" in slots
+
+
+def test_a_round_wired_wrongly_is_refused_as_shown(smollm2_spec: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "speculation.md").read_text()
+    command, shown = re.findall(r"\$ (sed .*?)\n\$ kern verify broken.json\n(.*?)```", text, re.S)[0]
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "smollm2").symlink_to(smollm2_spec)
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+
+    found = [each.diagnostic for each in verify(tmp_path / "broken.json").diagnostics]
+    assert re.findall(r"error\[(\w+)\]: (.*)", shown) == [(each.code, each.message) for each in found]
+
+
+def carries_used(manifest: Path, programs: set[str]) -> dict[str, dict[str, list[str]]]:
+    """The carries that the programs use: carry, program, the directions in which its kernels take it, in order."""
+    parsed = read(manifest.read_bytes()).manifest
+    assert parsed is not None
+    used: dict[str, dict[str, list[str]]] = {}
+    for program in programs:
+        for dispatch in parsed.programs[program].dispatches:
+            for param, arg in zip(parsed.kernels[dispatch.kernel].params, dispatch.args, strict=True):
+                if isinstance(arg, BufferArg) and parsed.buffers[arg.buf].class_ == "carry":
+                    used.setdefault(arg.buf, {}).setdefault(program, []).append(param.direction or "in")
+    return used
+
+
+def table(document: str, head: str) -> list[list[str]]:
+    """The rows of the table whose first column is called `head`."""
+    text = (ROOT / "docs" / document).read_text()
+    rows = text[text.index(f"| {head} |") :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def names(cell: str) -> set[str]:
+    """What stands as code in a cell."""
+    return set(re.findall(r"`(\w+)`", cell))
 
 
 def generated(folder: Path) -> list[int]:
