@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +16,22 @@ from hypothesis import strategies as st
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Generation, Generator, Tokenizer
-from kern.text.contract import PAGE
+from kern.text.contract import PAGE, ContractError
 from kern.text.sequence import Superseded
 from kern.text.speculation import Disagreement, Driver
 from support.late import Slow
 from support.rounds import assert_between_rounds
-from support.toy_speculation import POSITIONS, RING, ROWS, Sizes, continuation, settings, spoiling, write_toy
+from support.toy_speculation import (
+    POSITIONS,
+    RING,
+    ROWS,
+    VOCABULARY,
+    Sizes,
+    continuation,
+    settings,
+    spoiling,
+    write_toy,
+)
 
 DISTINCT = [16, 5, 2]
 """A prompt whose first 24 tokens that follow all differ."""
@@ -264,6 +275,43 @@ def test_the_host_sees_that_the_device_accepts_otherwise(tmp_path: Path, mistake
         generate(executable, prompt_of(3), 40, spec="host")
     assert f"at position {6 + mistake}, " in caught.value.message
     assert caught.value.message.endswith("at position 6")
+
+
+class Misreading:
+    """An executable of whose carry `name` a reading says `value`, but for its first `right` elements."""
+
+    def __init__(self, executable: Executable, name: str, value: int, right: int = 0) -> None:
+        self._executable, self._name, self._value, self._right = executable, name, value, right
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executable, name)
+
+    def read_async(self, name: str) -> Any:
+        found = self._executable.read_async(name).wait().copy()
+        if name == self._name:
+            found[0, self._right :] = self._value
+        return SimpleNamespace(done=lambda: True, wait=lambda: found)
+
+
+@pytest.mark.parametrize("accepted", [-(2**31), -2, -1, ROWS, 2**31 - 1])
+def test_a_count_that_no_round_can_have_ends_the_text(oracle: Executable, accepted: int) -> None:
+    driven: Any = Misreading(oracle, "accepted", accepted, right=2)
+    generation = Generator(driven, Tokenizer(settings(), None), spec="device").generate(DISTINCT, max_tokens=100)
+
+    with pytest.raises(Disagreement, match=f"a round of 7 drafts accepted {accepted} of them"):
+        list(generation)
+    assert generation.output_ids == continuation(DISTINCT, 2 * ROWS)
+
+
+@pytest.mark.parametrize("spec", [None, "device"])
+@pytest.mark.parametrize("id", [-(2**63), -1, VOCABULARY, 2**63 - 1])
+def test_an_id_that_is_none_ends_the_text(oracle: Executable, id: int, spec: Driver | None) -> None:
+    driven: Any = Misreading(oracle, "token_ring", id)
+    generation = Generator(driven, Tokenizer(settings(), None), spec=spec).generate(DISTINCT)
+
+    with pytest.raises(ContractError, match=f"the token id {id}, and ids are 0…96"):
+        next(generation)
+    assert generation.output_ids == []
 
 
 def test_a_round_is_one_graph(oracle: Executable) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.contract import check_generation, check_speculation, round_calls
+from kern.text.contract import ContractError, check_generation, check_speculation, round_calls
 from kern.text.decoding import Decode, device_fed, host_fed
 from kern.text.sequence import PagedSequence, PromptError, SizedCall, check_ids, check_room
 from kern.text.speculation import Driver, Rounds, device_driven, host_driven, speculative
@@ -72,7 +72,7 @@ class Generation:
         stream = TextStream(generator.tokenizer)
         for step in range(steps):
             started = time.perf_counter()
-            id = next(ids)
+            id = _existing(next(ids), generator.tokenizer)
             self.decode_s += time.perf_counter() - started
             self.output_ids.append(id)
             text = stream.add(id)
@@ -192,6 +192,17 @@ def check_prompt(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> Non
     """Raises PromptError for a prompt that cannot be run: no tokens or too many, or an id out of range."""
     check_ids(ids, tokenizer)
     check_room(f"the prompt has {counted(len(ids), 'token')}", len(ids), capacity, tokenizer.settings)
+
+
+def _existing(id: int, tokenizer: Tokenizer) -> int:
+    """Raises ContractError for an id that the device chose and the vocabulary does not have."""
+    vocabulary = tokenizer.settings.vocabulary
+    if not 0 <= id < vocabulary:
+        raise ContractError(
+            f"the device chose the token id {id}, and ids are 0…{vocabulary - 1}",
+            "look at the kernels that choose a token, or build the folder again",
+        )
+    return id
 
 
 def _decode(executable: Executable, through_host: bool) -> Decode:

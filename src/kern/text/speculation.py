@@ -20,10 +20,11 @@ Driver = Literal["device", "host"]
 """Who decides what a round accepts, and so where the next begins."""
 
 BEGIN: Final = ("begin_spec", 1)
+_SUSPECTS: Final = "look at the kernels of programs begin_spec and accept"
 
 
 class Disagreement(KernError):
-    """The device went on from a round otherwise than its drafts and predictions say."""
+    """The device accepted what no round can, or went on from it otherwise than its drafts and predictions say."""
 
     code: ClassVar[str] = "speculation"
 
@@ -61,7 +62,7 @@ def device_driven(sequence: PagedSequence, rows: int, token: int, position: int,
 
     As many are under way as the ring of tokens holds, one left out: what a reading finds there is whole. Those
     that are launched before the last wanted id is known are wasted, and each is launched only where it has room
-    even if all before it accept everything.
+    even if all before it accept everything. Raises Disagreement for a round that accepts what no round can.
     """
     executable, capacity, end = sequence.executable, sequence.capacity, position + steps
     apart, most = _ahead(sequence, rows)
@@ -84,10 +85,19 @@ def device_driven(sequence: PagedSequence, rows: int, token: int, position: int,
         reading = readings.popleft()
         ring, accepted = reading.ring.wait()[0], reading.accepted.wait()[0]
         while read < reading.reached:
-            count = int(accepted[read % len(accepted)]) + 1
+            count = _possible(int(accepted[read % len(accepted)]), rows) + 1
             yield Round(tuple(int(ring[(position + place) % len(ring)]) for place in range(1, count + 1)))
             position += count
             read += 1
+
+
+def _possible(accepted: int, rows: int) -> int:
+    """What a round accepted, held against what it drafts: a count that is none would lead the reading astray."""
+    if not 0 <= accepted < rows:
+        raise Disagreement(
+            f"a round of {rows - 1} drafts accepted {accepted} of them, by the carry accepted", _SUSPECTS
+        )
+    return accepted
 
 
 def _ahead(sequence: PagedSequence, rows: int) -> tuple[int, int]:
@@ -135,7 +145,7 @@ def _require_at(sequence: PagedSequence, token: int, position: int) -> None:
         raise Disagreement(
             f"the device's round begins with token {found[0]} at position {found[1]}, "
             f"by its drafts and predictions it is token {token} at position {position}",
-            "look at the kernels of programs begin_spec and accept",
+            _SUSPECTS,
         )
 
 
