@@ -24,8 +24,8 @@ _BARRIERS: Final = 2 * _MOST_SLOTS * 8
 _SPLIT_COLUMNS: Final = 2 * _BATCH * _TILE
 """Columns of two blocks that share a product's inner dimension: as many as a block keeps sums of."""
 _LEAST_RING: Final = 32 * 1024
-ROUND_MODULES: Final = ("attention_rows",)
-"""Sources for the rows of a round of speculation: compiled only where there are rounds."""
+ROUND_MODULES: Final = ("attention_rows", "speculation")
+"""Sources for rounds of speculation: compiled only where there are such."""
 MARKOV_MODULE: Final = "markov"
 """The source for the Markov head of a draft: compiled only where there is one that it takes."""
 MAX_MARKOV_RANK: Final = 512
