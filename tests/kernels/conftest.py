@@ -1,8 +1,9 @@
-"""Fixtures: the kernels compiled once for each instruction set that this machine runs, and ready to run."""
+"""Fixtures: the kernels compiled once for each instruction set that this machine runs, ready to run; a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,10 +11,21 @@ import pytest
 from kern.device.host.target import host_target
 from kernels.harness import Library, compiled
 
+if TYPE_CHECKING:
+    from kern.device.cuda.device import CudaDevice
+
 Run = Callable[..., None]
 
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
 TARGETS = LEVELS[: LEVELS.index(host_target()) + 1] if host_target() in LEVELS else [host_target()]
+
+
+@pytest.fixture(scope="module")
+def device(gpu: CudaDevice) -> Iterator[CudaDevice]:
+    """A device of a file's own: what its tests leave there goes with it."""
+    device = type(gpu)(0)
+    yield device
+    device.close()
 
 
 @pytest.fixture(params=TARGETS)

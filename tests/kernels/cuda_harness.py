@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,9 +15,12 @@ from kern.device.base import Device, KernelLaunch, Memory, Module
 from kern.manifest.expressions import evaluate
 from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
+from kern.models.kernels.compile_cuda import compile_cuda_modules
 from kern.models.kernels.cuda_library import cuda_kernels
 from kern.models.kernels.cuda_plan import CudaPlan
 from kernels.harness import PACK
+
+Name = TypeVar("Name")
 
 
 class CudaLibrary:
@@ -78,6 +83,13 @@ class CudaLibrary:
         x, y, z = (evaluate(e, symbols) for e in step.grid)
         shared_mem = evaluate(step.shared_mem, symbols)
         return KernelLaunch(step.symbol, function, (x, y, z), step.block, shared_mem, buffer, where, pdl=step.pdl)
+
+
+def libraries_of(device: Device, plans: Mapping[Name, CudaPlan]) -> dict[Name, CudaLibrary]:
+    """A library for each plan, compiled side by side."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        images = list(pool.map(compile_cuda_modules, plans.values()))
+    return {name: CudaLibrary(device, plan, of) for (name, plan), of in zip(plans.items(), images, strict=True)}
 
 
 def owner(array: np.ndarray) -> np.ndarray:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-
 import numpy as np
 import pytest
 
-from kern.device.base import Device, DeviceUnavailable
-from kern.device.open import open_device
-from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.device.base import Device
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.cuda_sizes import Round, Sizes
-from kernels.cuda_harness import CudaLibrary
+from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import bf16
 
 pytestmark = pytest.mark.gpu
@@ -26,22 +20,9 @@ VOCABULARIES = [1, 7, 1000, 49_152, 151_936]
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    try:
-        device = open_device("cuda")
-    except DeviceUnavailable as error:
-        pytest.skip(f"no GPU: {error.message}")
-    yield device
-    device.close()
-
-
-@pytest.fixture(scope="module")
 def libraries(device: Device) -> dict[int, CudaLibrary]:
     plans = {rank: CudaPlan(device.target, SIZES, round=Round(8, SIZES.ffn, rank)) for rank in RANKS}
-    plans = {rank: plan for rank, plan in plans.items() if plan.markov_slots}
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        images = list(pool.map(compile_cuda_modules, plans.values()))
-    return {rank: CudaLibrary(device, plan, of) for (rank, plan), of in zip(plans.items(), images, strict=True)}
+    return libraries_of(device, {rank: plan for rank, plan in plans.items() if plan.markov_slots})
 
 
 @pytest.fixture(params=RANKS)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
-from kern.device.base import Device, DeviceUnavailable
-from kern.device.open import open_device
-from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.device.base import Device
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.text.contract import PAGE
-from kernels.cuda_harness import CudaLibrary
+from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
 from kernels.rounds import play
 from kernels.test_attention import LAYER, Cache, expected, filled
@@ -35,30 +31,18 @@ SIZES = {
 }
 
 
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    try:
-        device = open_device("cuda")
-    except DeviceUnavailable as error:
-        pytest.skip(f"no GPU: {error.message}")
-    yield device
-    device.close()
-
-
 def plan(device: Device, name: str) -> CudaPlan:
     return CudaPlan(device.target, SIZES[name], round=Round(8, 6208 if "long" in name else 288, 32))
 
 
 @pytest.fixture(scope="module")
-def images(device: Device) -> dict[str, Mapping[str, bytes]]:
-    plans = [plan(device, name) for name in SIZES]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        return dict(zip(SIZES, pool.map(compile_cuda_modules, plans), strict=True))
+def libraries(device: Device) -> Mapping[str, CudaLibrary]:
+    return libraries_of(device, {name: plan(device, name) for name in SIZES})
 
 
 @pytest.fixture(scope="module", params=SIZES)
-def cuda(device: Device, images: dict[str, Mapping[str, bytes]], request: pytest.FixtureRequest) -> CudaLibrary:
-    return CudaLibrary(device, plan(device, request.param), images[request.param])
+def cuda(libraries: Mapping[str, CudaLibrary], request: pytest.FixtureRequest) -> CudaLibrary:
+    return libraries[request.param]
 
 
 def near(got: np.ndarray, want: np.ndarray, bits: int = 8) -> None:

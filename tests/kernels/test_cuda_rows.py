@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
-from kern.device.base import Device, DeviceUnavailable
-from kern.device.open import open_device
-from kern.models.kernels.compile_cuda import compile_cuda_modules
+from kern.device.base import Device
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.text.contract import PAGE
-from kernels.cuda_harness import CudaLibrary
+from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
 from kernels.test_attention import LAYER, expected, filled
 from kernels.test_cuda_kernels import EPS, angles, near_attention, rotated, rounded
@@ -34,22 +30,10 @@ SHAPES = {  # and the rows of a round
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    try:
-        device = open_device("cuda")
-    except DeviceUnavailable as error:
-        pytest.skip(f"no GPU: {error.message}")
-    yield device
-    device.close()
-
-
-@pytest.fixture(scope="module")
 def libraries(device: Device) -> Mapping[str, CudaLibrary]:
-    plans = [CudaPlan(device.target, sizes, round=Round(rows, sizes.ffn, 32)) for sizes, rows in SHAPES.values()]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        images = list(pool.map(compile_cuda_modules, plans))
-    each = zip(SHAPES, plans, images, strict=True)
-    return {name: CudaLibrary(device, plan, modules) for name, plan, modules in each}
+    shapes = SHAPES.items()
+    plans = {n: CudaPlan(device.target, sizes, round=Round(rows, sizes.ffn, 32)) for n, (sizes, rows) in shapes}
+    return libraries_of(device, plans)
 
 
 class Rows:
