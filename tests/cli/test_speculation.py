@@ -73,7 +73,30 @@ def test_a_folder_without_a_draft_is_one_line(kern: Kern, tiny: Path, command: l
     assert "Traceback" not in done.err
 
 
-def test_another_driver_is_a_usage_error(kern: Kern, toy: Path) -> None:
-    done = kern("run", toy, *RUN, "--spec=gpu")
+@pytest.mark.parametrize("spec", [["--spec=gpu"], ["--spec", "gpu"]])
+@pytest.mark.parametrize("command", [["run", *RUN[:2]], ["bench"]])
+def test_another_driver_is_a_usage_error(kern: Kern, toy: Path, command: list[str], spec: list[str]) -> None:
+    done = kern(command[0], toy, *command[1:], *spec)
+    assert (done.code, done.out) == (2, "")
+    assert "Invalid value for '--spec'" in done.err
+    assert "'gpu' is not one of 'device', 'host'." in done.err
+
+
+def test_a_second_folder_is_no_driver(kern: Kern, toy: Path) -> None:
+    done = kern("run", toy, "--spec", *RUN, "more")
     assert done.code == 2
-    assert "gpu" in done.err
+    assert "unexpected extra argument(s) (more)" in done.err
+
+
+@pytest.mark.parametrize("option", ["--prompt-ids", "--weights", "--device"])
+def test_the_value_of_an_option_is_not_this_option(kern: Kern, toy: Path, option: str) -> None:
+    apart, joined = (kern("run", toy, *value) for value in ([option, "--spec"], [f"{option}=--spec"]))
+    assert apart == joined
+    assert apart.code in (1, 2)
+    assert "--spec=device" not in apart.err
+
+
+def test_after_two_dashes_it_is_a_folder(kern: Kern) -> None:
+    done = kern("run", "--prompt-ids", "1", "--", "--spec")
+    assert done.code == 2
+    assert "--spec cannot be opened as a folder" in done.err
