@@ -62,7 +62,10 @@ def generate(options: argparse.Namespace) -> None:
     texts, pace = _completed(target, held_out, options, stops, 0, math.inf, 0.0)
     trained, _ = _completed(target, training, options, stops, len(texts), begin + 60 * options.minutes, pace)
     if not trained:
-        raise UsageError(f"{options.minutes} minutes were over before a text to train on was made", "give more")
+        raise UsageError(
+            f"no text to train on would have been made within {options.minutes} minutes",
+            "give more, or a smaller --batch, or fewer --held-out texts, which come first",
+        )
     recipe = {"generation seed": options.seed, "at most": f"{options.tokens} tokens each"}
     Corpus(tuple(trained), tuple(texts), recipe).save(options.output)
     count = sum(len(text.ids) for text in trained)

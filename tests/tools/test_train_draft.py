@@ -139,7 +139,7 @@ def test_generating_ends_in_time(run: Run, model: Path, tmp_path: Path) -> None:
         *("--minutes", 1e-6),
     )
     assert done.code == 2
-    assert "were over before a text to train on was made" in done.err
+    assert "no text to train on would have been made within 1e-06 minutes" in done.err
     assert not (tmp_path / "corpus.npz").exists()
 
 

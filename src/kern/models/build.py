@@ -158,9 +158,8 @@ def _open(path: Path) -> Checkpoint:
         return HuggingFaceCheckpoint(path)
     if path.suffix == ".gguf":
         return GgufCheckpoint(path)
-    raise CheckpointError(
-        f"{path} is no checkpoint", "give a Hugging Face folder (config.json, safetensors) or a .gguf file"
-    )
+    fault = "is no checkpoint" if os.path.exists(path) else "is not there"
+    raise CheckpointError(f"{path} {fault}", "give a Hugging Face folder (config.json, safetensors) or a .gguf file")
 
 
 def _expect(family: Family, checkpoint: Checkpoint) -> Checkpoint:
