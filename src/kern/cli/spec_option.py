@@ -13,8 +13,8 @@ Spec = Annotated[
     typer.Option(
         "--spec",
         metavar="[host|device]",
-        help="Speculate with the folder's draft model: rounds follow one another on the device, which is what "
-        "`--spec` alone means, or the host judges each.",
+        help="Guess tokens ahead with the folder's draft model; the text stays the model's own. `--spec` alone means "
+        "`device`, which decides how many guesses stand; with `host` the host does, slowly, as a check.",
     ),
 ]
 _OPTION: Final = "--spec"
