@@ -265,7 +265,7 @@ def bench(
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
 
-    With `--spec`, time rounds of speculation too, against plain decoding.
+    Decoding follows a prompt of 16 random ids. With `--spec`, rounds of speculation are timed too, against plain steps.
 
     Example: `kern bench build/smollm2`
     """
