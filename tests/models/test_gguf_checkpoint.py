@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
 
     with pytest.raises(CheckpointError, match=r"m\.gguf"):
         GgufCheckpoint(path)
+
+
+def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.gguf")
+
+    with pytest.raises(CheckpointError, match=r"m\.gguf is not a regular file"):
+        GgufCheckpoint(tmp_path / "m.gguf")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,9 @@ def read_everything(folder: Path) -> None:
         ("tokenizer.json", "{}", "no tokenizer"),
         ("model.safetensors.index.json", '{"weight_map": {"a": "../b.safetensors"}}', "no file of this folder"),
         ("model.safetensors.index.json", '{"weight_map": {"a": 3}}', "no file of this folder"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": ".."}}', "no file of this folder"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": ""}}', "no file of this folder"),
+        ("model.safetensors.index.json", r'{"weight_map": {"a": "b\u0000"}}', "no file of this folder"),
         ("model.safetensors.index.json", '{"weight_map": [3]}', "weight_map"),
         ("model.safetensors.index.json", "[" * 100_000, "nests too deeply"),
         ("config.json", "[" * 100_000, "nests too deeply"),
@@ -171,6 +176,30 @@ def test_a_link_that_leads_nowhere_is_not_taken_for_absent(tmp_path: Path, name:
     (folder / name).symlink_to(tmp_path / "gone")
 
     with pytest.raises(CheckpointError, match="cannot read"):
+        read_everything(folder)
+
+
+SETTINGS = ("config.json", "tokenizer.json", "generation_config.json", "model.safetensors.index.json")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str, place: Callable[[Path], None]) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    (folder / name).unlink(missing_ok=True)
+    place(folder / name)
+
+    with pytest.raises(CheckpointError, match=rf"{name} is not a regular file|cannot read .*{name}: Is a directory"):
+        read_everything(folder)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_file_far_too_long_is_not_read(tmp_path: Path, name: str) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    (folder / name).touch()
+    os.truncate(folder / name, 2**40)
+
+    with pytest.raises(CheckpointError, match=rf"{name} has 1,099,511,627,776 bytes, more than the 67,108,864"):
         read_everything(folder)
 
 

@@ -83,8 +83,10 @@ def test_the_published_configs_are_read() -> None:
         ({"intermediate_size": 100}, "draft's ffn is 100, .* a multiple of 8"),
         ({"num_target_layers": 36}, "draft's target has 36 layers, this one 6"),
         ({"num_target_layers": "6"}, "num_target_layers .* is '6'"),
-        ({"attention_bias": True}, "attention_bias"),
-        ({"model_type": "gemma"}, "model_type"),
+        ({"attention_bias": True}, "^in the draft: attention_bias"),
+        ({"model_type": "gemma"}, "^in the draft: model_type"),
+        ({"num_hidden_layers": 10**9}, "^in the draft: layers is 1000000000"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "^in the draft: rope scaling of type 'yarn'"),
     ],
 )
 def test_a_config_that_is_none_of_this_targets_draft(tmp_path: Path, changes: dict[str, Any], says: str) -> None:

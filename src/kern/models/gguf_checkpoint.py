@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -116,6 +118,8 @@ def _gguf_name(name: str) -> str:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The tensors and the metadata of a file, by name."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise CheckpointError(f"{path} is not a regular file", "give the GGUF file itself")
         reader = _reader()(path)
         return {tensor.name: tensor for tensor in reader.tensors}, {
             name: field.contents() for name, field in reader.fields.items()

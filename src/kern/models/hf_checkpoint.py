@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.artifact.folder import MAX_TEXT_BYTES
 from kern.artifact.types import TensorInfo
 from kern.artifact.weights import open_weights
 from kern.models.checkpoint import CheckpointError, TextSource
@@ -25,6 +27,7 @@ _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
 }
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
+_AGAIN: Final = "fetch the file again, as its publisher has it"
 
 
 class HuggingFaceCheckpoint:
@@ -71,7 +74,7 @@ class HuggingFaceCheckpoint:
         path, info = self._tensors[name]
         dtype = _DTYPES.get(info.dtype or "")
         if dtype is None:
-            raise CheckpointError(f"{name} is stored as {info.stored_dtype}", "bf16, f16 and f32 can be read")
+            raise CheckpointError(f"{name} is stored as {info.stored_dtype} in {path}", "bf16, f16 and f32 can be read")
         try:
             return np.memmap(path, dtype, "r", info.offset, info.shape)
         except OSError as error:
@@ -91,10 +94,10 @@ class HuggingFaceCheckpoint:
             return [self._folder / _SINGLE]
         homes = _json(index, content).get("weight_map")
         if not isinstance(homes, dict):
-            raise CheckpointError(f"{index} has no weight_map from tensors to files")
-        astray = [home for home in homes.values() if not isinstance(home, str) or Path(home).name != home]
+            raise CheckpointError(f"{index} has no weight_map from tensors to files", _AGAIN)
+        astray = [home for home in homes.values() if not isinstance(home, str) or not _is_file_name(home)]
         if astray:
-            raise CheckpointError(f"{index} names {shown(astray[0])}, which is no file of this folder")
+            raise CheckpointError(f"{index} names {shown(astray[0])}, which is no file of this folder", _AGAIN)
         return [self._folder / home for home in sorted(set(homes.values()))]
 
     def _settings(self, name: str) -> dict[str, Any]:
@@ -151,23 +154,41 @@ def _bos(tokenizer_json: bytes, path: Path) -> int | None:
     return whole[0] if before else None
 
 
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name not in ("", "..") and "\0" not in name
+
+
 def _content(path: Path) -> bytes | None:
     """The bytes of a file, None where there is none; a link that leads nowhere is there, and cannot be read."""
     if not os.path.lexists(path):
         return None
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise CheckpointError(f"{path} is not a regular file", "put the file itself there")
+            if status.st_size > MAX_TEXT_BYTES:
+                raise CheckpointError(
+                    f"{path} has {status.st_size:,} bytes, more than the {MAX_TEXT_BYTES:,} that are read",
+                    "is this the right file?",
+                )
+            return file.read()
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+        raise CheckpointError(f"cannot read {path}: {error.strerror}", "check that it is a file, and yours") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a fifo, too, without its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _json(path: Path, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
+        raise CheckpointError(f"{path} is not JSON: {error}", _AGAIN) from error
     except RecursionError:
-        raise CheckpointError(f"{path} nests too deeply to be read") from None
+        raise CheckpointError(f"{path} nests too deeply to be read", _AGAIN) from None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
+        raise CheckpointError(f"{path} holds no JSON object", _AGAIN)
     return found

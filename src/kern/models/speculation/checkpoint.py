@@ -77,7 +77,8 @@ def check_tensors(draft: HuggingFaceCheckpoint, config: DraftConfig) -> None:
     for name, shape in shapes.items():
         if draft.has(name) and draft.tensor(name).shape != shape:
             raise CheckpointError(
-                f"the draft's {name} has the shape {draft.tensor(name).shape}, its config says {shape}"
+                f"the draft's {name} has the shape {draft.tensor(name).shape}, its config says {shape}",
+                "give config.json and weights of one and the same checkpoint",
             )
 
 

@@ -57,7 +57,7 @@ def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
     head = config.get("markov_head_type", "vanilla")
     if head != "vanilla":
         raise UnsupportedModel(f"markov_head_type in the draft's config is {shown(head)}", "only 'vanilla' is built")
-    transformer = replace(from_hugging_face(config), tied_embeddings=False)
+    transformer = replace(_layers(config), tied_embeddings=False)
     return DraftConfig(
         transformer=transformer,
         block=_whole(config, "block_size", 1, MAX_BLOCK),
@@ -66,6 +66,13 @@ def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
         rank=_whole(config, "markov_rank", 1, MAX_WIDTH),
         target_layers=_whole(config, "num_target_layers", 1, MAX_LAYERS) if "num_target_layers" in config else None,
     )
+
+
+def _layers(config: Mapping[str, Any]) -> TransformerConfig:
+    try:
+        return from_hugging_face(config)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(f"in the draft: {error.message}", error.help) from None
 
 
 def fitted(draft: DraftConfig, target: TransformerConfig, *, before: bool = False) -> DraftConfig:
@@ -94,7 +101,10 @@ def fitted(draft: DraftConfig, target: TransformerConfig, *, before: bool = Fals
         if tap == target.layers - 1:
             raise UnsupportedModel(f"the draft taps layer {tap}, the target's last", "no draft can be built on that")
         if not 0 <= tap < target.layers:
-            raise UnsupportedModel(f"the draft taps layer {tap}, the target has layers 0 to {target.layers - 1}")
+            raise UnsupportedModel(
+                f"the draft taps layer {tap}, the target has layers 0 to {target.layers - 1}",
+                "leave --taps-before out" if tap < 0 and before else "give a draft of this target",
+            )
     return replace(draft, transformer=replace(draft.transformer, max_positions=target.max_positions), taps=taps)
 
 
@@ -122,7 +132,7 @@ def _spread(layers: int, count: int) -> tuple[int, ...]:
 
 def _taps(ids: Any) -> tuple[int, ...]:
     if not isinstance(ids, Sequence) or isinstance(ids, str) or not ids or not all(type(id) is int for id in ids):
-        raise UnsupportedModel(f"target_layer_ids in the draft's config is {shown(ids)}, no list of layers")
+        raise UnsupportedModel(f"target_layer_ids in the draft's config is {shown(ids)}", "a list of layers is needed")
     if list(ids) != sorted(set(ids)):
         raise UnsupportedModel(f"target_layer_ids in the draft's config is {shown(ids)}", "each once, in rising order")
     return tuple(ids)
