@@ -1,4 +1,4 @@
-// What both attention kernels share: tiles of rows of a head in shared memory, the two products over them, and the
+// What the attention kernels share: tiles of rows of a head in shared memory, the two products over them, and the
 // softmax kept up to date tile by tile (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
 #pragma once
 #include "kernel.cuh"

@@ -24,9 +24,10 @@ __device__ inline void expect(int value, int compiled) {
 }
 
 // Let the next kernel of the stream start as soon as there is room for its blocks; it waits before it reads results.
-// Products call it once their own wait is over: what comes after a product may count on all that came before it. Short
-// kernels call it first, so that the product after them has its weights on their way while the one before them ends;
-// what comes after a short kernel may read nothing before its wait that ever changes.
+// Products, and the first kernel of attention over a split context, call it once their own wait is over: what comes
+// after one of them may count on all that came before it. Short kernels call it first, so that the product after them
+// has its weights on their way while the one before them ends; what comes after a short kernel may read nothing before
+// its wait that ever changes.
 __device__ inline void start_next_kernel() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");

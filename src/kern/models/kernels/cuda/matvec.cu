@@ -26,7 +26,7 @@ __device__ static void multiply(const Epilogue& epilogue, const X* x, const bf16
     expect(k, K);
     expect(gridDim.x, MATVEC_BLOCKS);
     using Stream = Weights<K, PARTS, SPLIT>;
-    Slice slice(rows);
+    RowSlice slice(rows);
     auto& shared = Stream::Memory::get();
     Stream stream(shared, w, n);
     if (stream.produce()) return;

@@ -24,10 +24,10 @@ static_assert(BATCH * TILE == WARP && ROWS <= MATVEC_WARPS, "a warp sums the col
 __device__ inline void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
 // Rows of X that this block works on: those from `first`, `count` of them, at most ROWS.
-struct Slice {
+struct RowSlice {
     int first, count;
 
-    __device__ explicit Slice(int rows) : first(blockIdx.y * ROWS), count(min(rows - first, ROWS)) {}
+    __device__ explicit RowSlice(int rows) : first(blockIdx.y * ROWS), count(min(rows - first, ROWS)) {}
 };
 
 // A tile's sums of a warp: with g = lane / 4 and t = lane % 4 a lane has W's row g and X's rows 2t and 2t + 1.
@@ -130,7 +130,7 @@ struct Shared {
 // All tiles of a stream in batches. Each warp then sums the columns of one row; the epilogue loads what it needs for
 // them while the tiles are multiplied, and takes every sum, with that of the other of the pair, once.
 template <class Stream, class X, class Epilogue>
-__device__ inline void run_batches(Stream& stream, const X& x, const Slice& slice, Epilogue epilogue) {
+__device__ inline void run_batches(Stream& stream, const X& x, const RowSlice& slice, Epilogue epilogue) {
     const Outputs& outputs = stream.outputs;
     int in_slice = warp_index(), row = slice.first + in_slice, place = lane_index() / TILE, column = lane_index() % TILE;
     bool has_row = in_slice < slice.count;

@@ -14,7 +14,7 @@ struct Operand {
     bool has_row;
     uint4 held[HELD];
 
-    __device__ Operand(typename Stream::Memory& shared, const Slice& slice, const X* x)
+    __device__ Operand(typename Stream::Memory& shared, const RowSlice& slice, const X* x)
         : shared(shared), has_row(lane_index() / 4 < slice.count) {
         i64 row = slice.first + lane_index() / 4;
         const X* from = x + row * Stream::PITCH + Stream::first() + lane_index() % 4 * LANE_K;

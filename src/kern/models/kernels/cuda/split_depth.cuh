@@ -16,7 +16,7 @@ __device__ inline float sum_of_both(Memory& shared, int tile, int row, int colum
 }
 
 template <class Stream, class X, class Epilogue>
-__device__ inline void run_split(Stream& stream, const X& x, const Slice& slice, Epilogue epilogue) {
+__device__ inline void run_split(Stream& stream, const X& x, const RowSlice& slice, Epilogue epilogue) {
     const Outputs& outputs = stream.outputs;
     auto& shared = stream.shared;
     if (outputs.tiles > MOST_TILES) __trap();
