@@ -9,6 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from kern.artifact.fitting import faults
+from kern.artifact.modules import describe
 from kern.models.kernels.compile_cuda import compile_cuda_source
 from kern.models.kernels.cuda_library import cuda_kernels
 from kern.models.kernels.cuda_plan import CudaPlan
@@ -16,6 +18,7 @@ from kern.models.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 
+NO_HASH = "0" * 64
 TARGETS = ["sm_80", "sm_87", "sm_89", "sm_90a", "sm_100", "sm_120"]
 PRODUCTS = r"""
 #if MATVEC_BULK
@@ -74,7 +77,7 @@ def plans(draw: st.DrawFn, ranks: st.SearchStrategy[int] = RANKS) -> CudaPlan:
 
 def shared_mem(plan: CudaPlan) -> Mapping[str, int]:
     """Dynamic shared memory of each entry's first launch."""
-    kernels = cuda_kernels(plan, defaultdict(lambda: "0" * 64), qk_norm=False)
+    kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH), qk_norm=False)
     sizes = {name: kernel.impl.steps[0].shared_mem for name, kernel in kernels.items()}
     return {name: size for name, size in sizes.items() if isinstance(size, int)}
 
@@ -116,5 +119,9 @@ def test_shared_memory_of_attention_of_a_chunk(head_dim: int) -> None:
 
 @settings(max_examples=5, deadline=None)
 @given(plans(st.integers(1, 8).map(lambda chunks: 32 * chunks)))
-def test_shared_memory_of_a_markov_heads_ring(plan: CudaPlan) -> None:
-    compile_cuda_source(MARKOV, "ring.cu", plan, {"RING_BYTES": shared_mem(plan)["markov_argmax"]})
+def test_shared_memory_of_a_markov_heads_ring_and_what_is_beside_it(plan: CudaPlan) -> None:
+    ring = shared_mem(plan)["markov_argmax"]
+    module = describe("ring.cubin", compile_cuda_source(MARKOV, "ring.cu", plan, {"RING_BYTES": ring}), NO_HASH)
+    step = cuda_kernels(plan, defaultdict(lambda: NO_HASH), qk_norm=False)["markov_argmax"].impl.steps[0]
+    assert module.kernels[step.symbol].static_shared_mem > 0
+    assert not list(faults(step, module, module.kernels[step.symbol], ring, ()))
