@@ -70,8 +70,10 @@ class Entries:
         self.scratch = gpu.zeros(SCRATCH_BYTES)
 
     def launches(self, entry: str, args: Sequence[int | float], **symbols: int) -> list[KernelLaunch]:
-        """All launches of an entry, given addresses and numbers."""
+        """All launches of an entry, given addresses and numbers, as many as it takes."""
         kernel = self.kernels[entry]
+        if len(args) != len(kernel.params):
+            raise TypeError(f"{entry} takes {len(kernel.params)} arguments, not {len(args)}")
         scratch = self._placed(kernel, symbols)
         return [self._launch(step, args, scratch, symbols) for step in kernel.impl.steps]
 
