@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import math
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -162,8 +164,14 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def _expect_new(path: Path) -> None:
-    if path.exists():
+    """Raises UsageError where nothing new can be written at `path`: better now than after the work."""
+    if os.path.lexists(path):
         raise UsageError(f"{path} is there already", "give another name, or remove it")
+    standing = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    try:
+        tempfile.TemporaryFile(dir=standing).close()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {standing}: {error.strerror}", "give another name") from None
 
 
 def _taps(text: str) -> tuple[int, ...]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 pytest.importorskip("torch", reason="training a draft needs torch, which kern itself does not")
 
@@ -217,6 +221,14 @@ def test_what_is_accepted_is_what_the_reference_drafts() -> None:
     assert measure(target(), draft, [Text("a", ids, 9, False)])["a"] == walk(accepted, 7)
 
 
+@pytest.mark.parametrize("length", range(10, 17))
+def test_a_completion_too_short_for_a_round_has_none(length: int) -> None:
+    text = Text("a", tuple(prompt(length, seed=4)), 9, True)
+
+    assert len(accepted_along(target(), loud_draft(), text)) == max(0, length - 7 - 8)
+    assert measure(target(), loud_draft(), [text])["a"].rounds == (1 if length == 16 else 0)
+
+
 def test_training_brings_the_loss_down_and_acceptance_up(tmp_path: Path) -> None:
     requests = [Request("a", tuple(prompt(4, seed=seed)), 0.0) for seed in range(4)]
     texts = complete(target(), requests, 20, (), seed=0)
@@ -260,6 +272,75 @@ def test_what_is_no_corpus_is_refused(tmp_path: Path, content: bytes | None) -> 
     if content is not None:
         (tmp_path / "c.npz").write_bytes(content)
     with pytest.raises(CorpusError, match="make it with generate"):
+        load_corpus(tmp_path / "c.npz")
+
+
+def whole_corpus() -> dict[str, NDArray[Any]]:
+    """The arrays of a file of two texts."""
+    about = json.dumps({"kinds": ["chat"], "training": 1, "recipe": {}})
+    return {
+        "ids": np.array([1, 2, 3, 4, 5], np.uint32), "lengths": np.array([3, 2], np.uint32),
+        "prompts": np.array([2, 1], np.uint32), "ended": np.array([True, False]), "kinds": np.zeros(2, np.uint8),
+        "about": np.array(about),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "says"),
+    [
+        ("ids", np.array([1, 2, 3, 4, -5]), "ids is int64"),
+        ("ids", np.ones((1, 5), np.uint32), r"ids is uint32 \[1, 5\]"),
+        ("ids", np.ones(4, np.uint32), "not of the same texts"),
+        ("ids", np.array("abc"), "ids is <U3"),
+        ("lengths", np.array([2**32 - 1, 2], np.uint32), "not of the same texts"),
+        ("lengths", np.array([5], np.uint32), "not of the same texts"),
+        ("lengths", np.array([5, 0], np.uint32), "without a completion"),
+        ("prompts", np.array([0, 1], np.uint32), "without a prompt"),
+        ("prompts", np.array([3, 1], np.uint32), "without a completion"),
+        ("prompts", np.array([2.0, 1.0]), "prompts is float64"),
+        ("ended", np.array(["a", "b"]), "ended is <U1"),
+        ("kinds", np.array([0, 1], np.uint8), "texts of kind 1, and names 1"),
+        ("about", np.array("[]"), "does not say what it holds"),
+        ("about", np.array("{" * 9), "no corpus"),
+        ("about", np.array("[" * 100_000), "no corpus"),
+        ("about", np.array('{"kinds": "chat", "training": 1, "recipe": {}}'), "kinds are no list"),
+        ("about", np.array('{"kinds": [["chat"]], "training": 1, "recipe": {}}'), "kinds are no list"),
+        ("about", np.array('{"kinds": ["chat"], "training": 3, "recipe": {}}'), "2 texts, and 3 of them"),
+        ("about", np.array('{"kinds": ["chat"], "training": -1, "recipe": {}}'), "2 texts, and -1 of them"),
+        ("about", np.array('{"kinds": ["chat"], "training": 1, "recipe": null}'), "recipe is no object"),
+        ("kinds", None, "kinds"),
+    ],
+)
+def test_arrays_that_are_no_texts_are_refused(tmp_path: Path, name: str, array: NDArray[Any] | None, says: str) -> None:
+    path = tmp_path / "c.npz"
+    np.savez_compressed(path, **whole_corpus())
+    assert len(load_corpus(path).training) == 1
+    np.savez_compressed(
+        path, **{key: value for key, value in (whole_corpus() | {name: array}).items() if value is not None}
+    )
+
+    with pytest.raises(CorpusError, match=says):
+        load_corpus(path)
+
+
+def test_a_damaged_byte_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
+    texts = tuple(Text("chat", tuple(prompt(40, seed=seed)), 4, False) for seed in range(4))
+    whole, damaged = tmp_path / "whole.npz", tmp_path / "damaged.npz"
+    Corpus(texts[:3], texts[3:], {}).save(whole)
+    content = whole.read_bytes()
+    refused = 0
+    for place in range(0, len(content), 3):
+        damaged.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            assert load_corpus(damaged) == load_corpus(whole)
+        except CorpusError:
+            refused += 1
+    assert refused > len(content) / 6
+
+
+def test_a_fifo_is_no_corpus(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "c.npz")
+    with pytest.raises(CorpusError, match="not a regular file"):
         load_corpus(tmp_path / "c.npz")
 
 

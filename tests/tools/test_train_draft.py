@@ -152,6 +152,9 @@ def test_what_cannot_be_is_one_clear_error(run: Run, model: Path, corpus: Path, 
     assert "no corpus" in refused(run("train", model, __file__, *output))
     assert "is there already" in refused(run("train", model, corpus, "-o", corpus))
     assert "cannot read" in refused(run("train", tmp_path / "nothing.gguf", corpus, *output))
+    for written in (corpus / "draft", "/proc/draft"):
+        assert "draft cannot be written: /" in refused(run("train", model, corpus, "-o", written))
+        assert "draft cannot be written: /" in refused(run("generate", model, "-o", written))
     assert "over before training begins" in refused(
         run("train", model, corpus, *output, "--taps", 1, "--minutes", 1e-6)
     )

@@ -63,12 +63,15 @@ def measure(target: Target, draft: Draft, texts: Sequence[Text]) -> dict[str, Ac
 
 @torch.no_grad()
 def accepted_along(target: Target, draft: Draft, text: Text) -> NDArray[np.int64]:
-    """i64 [anchors]: how many drafts of a block are right, from the prompt's last token on."""
+    """i64 [anchors]: how many drafts of a block are right, from the prompt's last token on.
+
+    A completion that is shorter than a block's drafts has no anchor.
+    """
     block, device = draft.config.block, target.device
-    ids = torch.tensor(text.ids, device=device)
-    anchors = torch.arange(text.prompt - 1, len(text.ids) - block, device=device)
-    if not len(anchors):
+    first, end = text.prompt - 1, len(text.ids) - block
+    if end <= first:
         return np.zeros(0, dtype=np.int64)
+    ids, anchors = torch.tensor(text.ids, device=device), torch.arange(first, end, device=device)
     context = draft.context(target.trace(ids[None], draft.config.taps).features)
     hidden = draft.hidden(anchors[None], ids[anchors][None], context, target.embedding)[0]
     right = []
