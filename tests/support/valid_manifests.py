@@ -14,7 +14,7 @@ from kern.models.kernels.library import host_kernels
 from kern.models.transformer import build_manifest
 from kern.verifier.example import BASE
 
-SAMPLES = Path(__file__).parents[1] / "samples"
+ORIGINAL_FORM = Path(__file__).parents[1] / "samples" / "original-form.json"
 
 SMOLLM2 = TransformerConfig(
     family="llama", layers=30, hidden=576, ffn=1536, heads=9, kv_heads=3, head_dim=64, vocabulary=49152,
@@ -37,10 +37,9 @@ def _generated(config: TransformerConfig, name: str) -> str:
 @cache
 def texts() -> dict[str, str]:
     """Every valid manifest as text, by name."""
-    samples = {path.stem: path.read_text() for path in sorted(SAMPLES.glob("*.json"))}
     return {
         "example": BASE,
-        **samples,
+        "original-form": ORIGINAL_FORM.read_text(),
         "smollm2": _generated(SMOLLM2, "smollm2"),
         "qwen3-4b": _generated(preset("qwen3", "qwen3-4b"), "qwen3-4b"),
     }
