@@ -491,6 +491,15 @@ def test_a_full_device_is_one_line(tiny: Path) -> None:
         assert "cannot be written" in done.stderr
 
 
+@pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "1"), (">&- 2>&-", "")])
+def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: str) -> None:
+    command = process("run", tiny, "--prompt-ids", "1,2,3", "--max-tokens", 1)
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert len(done.stdout.split()) == len(out)
+
+
 def test_a_reader_that_goes_away_is_no_traceback(tiny: Path) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100, "--ignore-stop")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

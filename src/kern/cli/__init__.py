@@ -19,6 +19,7 @@ def main() -> None:
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
+    _open_output()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -34,14 +35,21 @@ def main() -> None:
         sys.exit(_INTERRUPTED)
 
 
+def _open_output() -> None:
+    """Put the null device where the shell has closed an output: printing to none would print to the other."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, it stays open
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
 def _run() -> None:
     from kern.cli.app import app
 
     try:
         app(prog_name="kern")
     finally:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
 
 
 def _tell(message: str, help: str) -> None:
