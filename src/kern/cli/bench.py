@@ -123,7 +123,7 @@ def _rounds_text(rounds: RoundTimes, plain: Benchmark) -> list[str]:
         f"p10 {rounds.p10:.3f}, p90 {rounds.p90:.3f}, {counted(rounds.rounds, 'round')})",
         f"tokens   {rounds.tokens_per_round:9.2f} a round  ({rounds.tokens_per_second:.1f} tokens/s, "
         f"{_speedup(rounds, plain):.2f} x plain decoding)",
-        "accepted " + ", ".join(f"{share:.1%}" for share in rounds.acceptance) + " of the drafts, by place",
+        "accepted " + ", ".join(f"{share:.1%}" for share in rounds.acceptance) + " of the rounds, by place",
     ]
     if rounds.idle_us_per_round is not None:
         lines.append(f"idle     {_idle(rounds.idle_us_per_round):>9} µs between two rounds")

@@ -154,17 +154,17 @@ _SPECULATION_TEXT: Final[dict[str, str]] = {
     # next [tokens] of logits [tokens, V], V: argmax of every row of a program
     "argmax_rows": "out:i64 in:f32 i32",
     # With B drafts a round, rows of a sequence are the anchor and its drafts. round_tokens, round_positions,
-    # round_slots [seqs, B + 1], round_length [seqs], round_rows [seqs + 1], block_ids [seqs, B], block_length [seqs],
-    # block_rows [seqs + 1], feature_positions, feature_slots [seqs, B + 1], accepted [seqs, R], round_count,
+    # round_slots [seqs, B + 1], round_length [seqs], round_starts [seqs + 1], block_ids [seqs, B], block_length [seqs],
+    # block_starts [seqs + 1], feature_positions, feature_slots [seqs, B + 1], accepted [seqs, R], round_count,
     # step_position [seqs], token_ring [seqs, R]; token_ids, positions, block_table [seqs, pages]; seqs, pages, R, B,
     # the mask's id: the inputs become the anchors, and no row verified before has features
     "begin_spec": (
         "out:i64 out:i64 out:i64 out:i32 out:i32 out:i64 out:i32 out:i32 out:i64 out:i64 out:i32 out:i64 out:i64 "
         "inout:i64 in:i64 in:i64 in:i32 i32 i32 i32 i32 i32"
     ),
-    # the same without round_rows and block_rows; predicted [seqs, B + 1], block_table; seqs, pages, R, B: the longest
-    # run of drafts equal to what row by row is predicted stands, then the prediction after it, the next anchor; rows
-    # for the round that begins there; slot -1 for the features of rows that do not stand
+    # the same without round_starts and block_starts; predicted [seqs, B + 1], block_table; seqs, pages, R, B: the
+    # longest run of drafts equal to what row by row is predicted stands, then the prediction after it, the next anchor;
+    # rows for the round that begins there; slot -1 for the features of rows that do not stand
     "accept": (
         "inout:i64 inout:i64 inout:i64 out:i32 out:i64 out:i32 out:i64 out:i64 inout:i32 inout:i64 inout:i64 "
         "inout:i64 in:i64 in:i32 i32 i32 i32 i32"

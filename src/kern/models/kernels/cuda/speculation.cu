@@ -46,8 +46,8 @@ struct Rounds {
 
 // The first round's rows: of each sequence the token and the position that are given.
 KERNEL(WARP, 1)
-begin_spec(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_length, int* round_rows,
-           i64* block_ids, int* block_length, int* block_rows, i64* feature_positions, i64* feature_slots,
+begin_spec(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_length, int* round_starts,
+           i64* block_ids, int* block_length, int* block_starts, i64* feature_positions, i64* feature_slots,
            int* accepted, i64* round_count, i64* step_position, i64* token_ring, const i64* token_ids,
            const i64* first_positions, const int* block_table, int seqs, int pages, int ring_size, int block,
            int mask) {
@@ -57,8 +57,8 @@ begin_spec(i64* round_tokens, i64* round_positions, i64* round_slots, int* round
     int row = lane_index();
     if (block >= WARP) __trap();
     for (int s = row; s <= seqs; s += WARP) {
-        round_rows[s] = s * (block + 1);
-        block_rows[s] = s * block;
+        round_starts[s] = s * (block + 1);
+        block_starts[s] = s * block;
     }
     for (i64 s = 0; s < seqs; s++) {
         i64 start = first_positions[s], anchor = token_ids[s];

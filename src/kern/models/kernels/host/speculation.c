@@ -41,13 +41,13 @@ KERN_KERNEL(begin_spec, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr
                 KERN_ARG(int32_t *, 10), KERN_ARG(int64_t *, 11), KERN_ARG(int64_t *, 12), KERN_ARG(int64_t *, 13),
                 KERN_ARG(const int32_t *, 16), KERN_ARG(int32_t, 17), KERN_ARG(int32_t, 18), KERN_ARG(int32_t, 19),
                 KERN_ARG(int32_t, 20)};
-    int32_t *round_rows = KERN_ARG(int32_t *, 4), *block_rows = KERN_ARG(int32_t *, 7);
+    int32_t *round_starts = KERN_ARG(int32_t *, 4), *block_starts = KERN_ARG(int32_t *, 7);
     const int64_t *token_ids = KERN_ARG(const int64_t *, 14), *positions = KERN_ARG(const int64_t *, 15);
     int64_t rows = r.block + 1, mask = KERN_ARG(int32_t, 21);
     (void)launch;
     for (int64_t s = 0; s <= r.seqs; s++) {
-        round_rows[s] = (int32_t)(s * rows);
-        block_rows[s] = (int32_t)(s * r.block);
+        round_starts[s] = (int32_t)(s * rows);
+        block_starts[s] = (int32_t)(s * r.block);
     }
     for (int64_t s = 0; s < r.seqs; s++) {
         lay_rows(&r, s, token_ids[s], positions[s]);
