@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ except ModuleNotFoundError as error:
 
 MEASURING_SHARE = 0.1
 """Of training's minutes, kept for measuring."""
+_SEEDS = 2**32
+"""A generator's seed has 64 bits, and each batch that is generated has one of its own made from this."""
 
 
 class UsageError(KernError):
@@ -60,6 +63,7 @@ def generate(options: argparse.Namespace) -> None:
     tokenizer = _tokenizer(checkpoint)
     held_out = held_out_requests(tokenizer, options.held_out, options.seed)
     training = training_requests(tokenizer, options.texts, options.seed)
+    _check_room((*held_out, *training), options.tokens, checkpoint.config.max_positions)
     target, stops = Target(checkpoint, _device()), checkpoint.text.stop_ids
     texts, pace = _completed(target, held_out, options, stops, 0, math.inf, 0.0)
     trained, _ = _completed(target, training, options, stops, len(texts), begin + 60 * options.minutes, pace)
@@ -136,6 +140,8 @@ def train_draft(options: argparse.Namespace) -> None:
     start = time.monotonic()
     steps = train(target, draft, corpus.training, schedule, tell)
     seconds = time.monotonic() - start
+    if not all(bool(tensor.isfinite().all()) for tensor in draft.tensors.values()):
+        raise DraftError("the draft's weights are not finite after its training", "give a smaller --learning-rate")
     found = measure(target, rounded(draft), corpus.held_out)
     run = Run(
         options.checkpoint.name, _sha256(options.checkpoint), corpus.recipe, len(corpus.training),
@@ -144,6 +150,15 @@ def train_draft(options: argparse.Namespace) -> None:
     )  # fmt: skip
     save_draft(options.output, draft, model_card(config, run, found, len(corpus.held_out)))
     print(f"{options.output}: {total(found, config.block).tau:.3f} tokens a round on held-out prompts, {steps} steps")
+
+
+def _check_room(requests: Sequence[Request], tokens: int, positions: int) -> None:
+    longest = max(request.prompt for request in requests)
+    if longest + tokens > positions:
+        raise UsageError(
+            f"a prompt of {longest} tokens and --tokens {tokens} are more than the model's {positions:,} positions",
+            f"give at most {positions - longest}",
+        )
 
 
 def _check_corpus(corpus: Corpus, checkpoint: Checkpoint, path: Path) -> None:
@@ -201,24 +216,24 @@ def _sha256(path: Path) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _above_zero(kind: type[int] | type[float]) -> Any:
+def _above_zero(kind: type[int] | type[float], most: float = math.inf) -> Any:
     def parse(text: str) -> float:
         value = kind(text)
-        if not 0 < value < math.inf:
+        if not 0 < value <= most or value == math.inf:
             raise ValueError
         return value
 
-    parse.__name__ = "number above 0"
+    parse.__name__ = "number above 0" + (f" and up to {most:g}" if most < math.inf else "")
     return parse
 
 
 def _seed(text: str) -> int:
-    if int(text) < 0:
+    if not 0 <= int(text) < _SEEDS:
         raise ValueError
     return int(text)
 
 
-_seed.__name__ = "number from 0"
+_seed.__name__ = f"number from 0 to {_SEEDS - 1}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -241,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
     learning.add_argument("--steps", type=count, default=4000, help="at most, where the minutes last")
     learning.add_argument("--batch", type=count, default=32, help="texts a step")
     learning.add_argument("--anchors", type=count, default=64, help="blocks a text and step")
-    learning.add_argument("--learning-rate", type=number, default=1e-3, help="at its highest")
+    learning.add_argument("--learning-rate", type=_above_zero(float, 1), default=1e-3, help="at its highest")
     learning.add_argument("--watched", type=count, default=16, help="held-out texts measured while training")
     learning.set_defaults(run=train_draft)
     for part in (making, learning):

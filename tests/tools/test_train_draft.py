@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="training a draft needs torch, which kern itself does not")
 
+import torch
 import train_draft
 from draft_training.corpus import Corpus, Text, load_corpus
 from draft_training.prompts import HELD_OUT, TRAINING, PromptError, held_out_requests, training_requests
@@ -147,6 +149,9 @@ def test_what_cannot_be_is_one_clear_error(run: Run, model: Path, corpus: Path, 
     output = ("-o", tmp_path / "draft", "--mask-id", 500, "--ffn", 64)
     assert "as in 1,2,1" in refused(run("train", model, corpus, *output, "--taps", "1,3"))
     assert "is no list of layers" in refused(run("train", model, corpus, *output, "--taps", "one"))
+    assert "more than 16,000,000" in refused(run("train", model, corpus, *output, "--taps", 1, "--rank", 10**30))
+    endless = ("-o", tmp_path / "corpus.npz", "--texts", 8, "--held-out", 2, "--tokens", 10**9)
+    assert "are more than the model's 4,096 positions; give at most" in refused(run("generate", model, *endless))
     assert "more than 16,000,000" in refused(run("train", model, corpus, *output, "--taps", 1, "--rank", 20000))
     assert "a multiple of 8" in refused(run("train", model, corpus, *output, "--taps", 1, "--ffn", 60), code=1)
     assert "no corpus" in refused(run("train", model, __file__, *output))
@@ -158,6 +163,30 @@ def test_what_cannot_be_is_one_clear_error(run: Run, model: Path, corpus: Path, 
     assert "over before training begins" in refused(
         run("train", model, corpus, *output, "--taps", 1, "--minutes", 1e-6)
     )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", [("--seed", 2**32), ("--seed", -1), ("--learning-rate", 2), ("--minutes", "inf")])
+def test_numbers_out_of_bounds_are_usage_errors(
+    model: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], run: Run, option: tuple[str, object]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run("train", model, corpus, "-o", tmp_path / "draft", *option)
+    assert end.value.code == 2
+    assert f"argument {option[0]}: invalid number" in capsys.readouterr().err
+
+
+def test_a_training_that_went_astray_writes_nothing(
+    run: Run, model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def astray(target: object, draft: Any, *rest: object) -> int:
+        with torch.no_grad():
+            draft.tensors["fc.weight"][0, 0] = torch.nan
+        return 1
+
+    monkeypatch.setattr(train_draft, "train", astray)
+    options = ("--taps", 1, "--ffn", 64, "--rank", 8, "--mask-id", 500)
+    assert "a smaller --learning-rate" in refused(run("train", model, corpus, "-o", tmp_path / "draft", *options))
     assert not list(tmp_path.iterdir())
 
 
@@ -182,5 +211,6 @@ def test_prompts_are_different_seeded_and_apart_from_those_held_out() -> None:
 
 
 def test_more_prompts_than_there_are_cannot_be_had() -> None:
-    with pytest.raises(PromptError, match="fewer than"):
-        held_out_requests(tokenizer(), 5000, seed=0)
+    for count in (5000, 10**12):
+        with pytest.raises(PromptError, match="fewer than"):
+            held_out_requests(tokenizer(), count, seed=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -21,7 +22,7 @@ MAX_BYTES: Final = 16_000_000
 
 def stored_bytes(config: DraftConfig) -> int:
     """Size of the tensors in bf16."""
-    return sum(2 * torch.Size(shape).numel() for shape in config.shapes().values())
+    return sum(2 * math.prod(shape) for shape in config.shapes().values())
 
 
 def config_json(config: DraftConfig) -> dict[str, Any]:

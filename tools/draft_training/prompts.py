@@ -109,7 +109,7 @@ _GREEDY_SHARE: Final = 0.6
 """Of training texts: greedy ones are what is measured, and the rest keeps them from being too few and too alike."""
 _FREE_TOKENS: Final = (16, 64)
 _TRIES: Final = 50
-"""Draws for each prompt wanted, before the grammar counts as exhausted."""
+"""Draws in a row for each prompt found, none of them new, before the grammar counts as exhausted."""
 _WORD: Final = re.compile(r"[A-Z][a-z]{1,11}\Z")
 
 
@@ -145,9 +145,11 @@ def _take(tokenizer: Tokenizer, grammar: Grammar, count: int, random_: random.Ra
     for kind, share in _SHARES:
         wanted = round(count * share) if kind != _FREE else count - len(found)
         different: dict[_Prompt, None] = {}
-        for _ in range(_TRIES * wanted):
-            if len(different) < wanted:
-                different[_draw(grammar, kind, words, random_)] = None
+        vain = 0
+        while len(different) < wanted and vain < _TRIES * (1 + len(different)):
+            before = len(different)
+            different[_draw(grammar, kind, words, random_)] = None
+            vain = vain + 1 if len(different) == before else 0
         if len(different) < wanted:
             raise PromptError(f"the grammar has fewer than {wanted} different prompts of kind {kind}", "ask for fewer")
         found += different
