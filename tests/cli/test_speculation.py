@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Kern
+from kern.cli import bench
 from support.toy_speculation import continuation, spoiling, write_toy
 
 PROMPT = [3, 10, 17]
@@ -62,6 +63,15 @@ def test_bench_tells_rounds_in_words(kern: Kern, toy: Path) -> None:
     done = kern("bench", toy, "--spec", "host", "--steps", 6, "--capacity", 512)
     for word in ("ms/round", "x a decode step", "a round", "x plain decoding", "of the rounds, by place"):
         assert word in done.out
+
+
+def test_a_capacity_too_small_for_a_round_is_told_before_the_measuring(
+    kern: Kern, toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "benchmark", None)
+    done = kern("bench", toy, "--spec", "--capacity", 150)
+    assert (done.code, done.out) == (2, "")
+    assert "the capacity is 150, timing one round takes 151" in done.err
 
 
 @pytest.mark.parametrize("command", [["run", "--prompt-ids", "1,2,3"], ["bench"]])

@@ -17,7 +17,7 @@ from kern.runtime.executable import Executable
 from kern.text.benchmark import PROMPT, WARM_UP, Benchmark, benchmark
 from kern.text.generator import Generator
 from kern.text.profiling import KernelTime, by_kernel, chrome_trace, profile_decode
-from kern.text.round_benchmark import RoundTimes, benchmark_rounds
+from kern.text.round_benchmark import RoundTimes, benchmark_rounds, room_for_rounds
 from kern.text.speculation import Driver
 from kern.text.tokenizer import Tokenizer
 
@@ -45,6 +45,8 @@ def bench(
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
         speculating = None if spec is None else Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
+        if speculating is not None:
+            room_for_rounds(speculating)  # so that a capacity too small is told before the measuring
         if not as_json:
             report(executable, seconds, (speculating or generator).graphs)
         found = benchmark(generator, LENGTHS, steps)

@@ -51,13 +51,7 @@ def benchmark_rounds(generator: Generator, rounds: int) -> RoundTimes:
     Rounds that the capacity might not hold, were all drafts accepted, are left out. Raises PromptError where it
     holds none.
     """
-    room = (generator.capacity - PROMPT + 1) // generator.rows - WARM_UP
-    if room < 1:
-        raise PromptError(
-            f"the capacity is {generator.capacity}, timing one round takes {PROMPT - 1 + LEAST * generator.rows}",
-            "load with a larger capacity",
-        )
-    rounds = min(rounds, room)
+    rounds = min(rounds, room_for_rounds(generator))
     waits, accepted = _run(generator, rounds)
     idle = None
     if generator.spec == "device":
@@ -73,6 +67,17 @@ def benchmark_rounds(generator: Generator, rounds: int) -> RoundTimes:
         p90=float(high),
         idle_us_per_round=idle,
     )
+
+
+def room_for_rounds(generator: Generator) -> int:
+    """The most rounds that can be timed in the generator's capacity. Raises PromptError where it holds none."""
+    room = (generator.capacity - PROMPT + 1) // generator.rows - WARM_UP
+    if room < 1:
+        raise PromptError(
+            f"the capacity is {generator.capacity}, timing one round takes {PROMPT - 1 + LEAST * generator.rows}",
+            "load with a larger capacity",
+        )
+    return room
 
 
 def acceptance(accepted: Sequence[int], drafts: int) -> tuple[float, ...]:
