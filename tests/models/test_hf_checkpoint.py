@@ -211,3 +211,13 @@ def test_a_weights_file_that_goes_away_is_the_checkpoints_fault(tmp_path: Path) 
 
     with pytest.raises(CheckpointError, match=r"cannot read .*model\.safetensors"):
         checkpoint.tensor("model.norm.weight")
+
+
+def test_a_weights_file_that_is_cut_meanwhile_is_the_checkpoints_fault(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    checkpoint = HuggingFaceCheckpoint(folder)
+    checkpoint.tensor("model.norm.weight")
+    os.truncate(folder / "model.safetensors", 3000)
+
+    with pytest.raises(CheckpointError, match=r"model\.safetensors has been cut off since"):
+        checkpoint.tensor("model.norm.weight")

@@ -78,7 +78,9 @@ class HuggingFaceCheckpoint:
         try:
             return np.memmap(path, dtype, "r", info.offset, info.shape)
         except OSError as error:
-            raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+            raise CheckpointError(f"cannot read {path}: {error.strerror}", "leave it there while it is read") from error
+        except ValueError as error:  # the mapping is longer than the file
+            raise CheckpointError(f"{path} has been cut off since it was opened", _AGAIN) from error
 
     def _index(self) -> dict[str, tuple[Path, TensorInfo]]:
         tensors: dict[str, tuple[Path, TensorInfo]] = {}
