@@ -17,7 +17,7 @@ from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Generation, Generator, Tokenizer
 from kern.text.contract import PAGE, ContractError
-from kern.text.sequence import Superseded
+from kern.text.sequence import PromptError, Superseded
 from kern.text.speculation import Disagreement, Driver
 from support.late import Slow
 from support.rounds import assert_between_rounds
@@ -312,6 +312,12 @@ def test_an_id_that_is_none_ends_the_text(oracle: Executable, id: int, spec: Dri
     with pytest.raises(ContractError, match=f"the token id {id}, and ids are 0…96"):
         next(generation)
     assert generation.output_ids == []
+
+
+@pytest.mark.parametrize("spec", ["", "gpu", True])
+def test_another_driver_is_refused_at_once(oracle: Executable, spec: Any) -> None:
+    with pytest.raises(PromptError, match=f"spec is {spec!r}; give one of 'device', 'host', or None"):
+        Generator(oracle, Tokenizer(settings(), None), spec=spec)
 
 
 def test_a_round_is_one_graph(oracle: Executable) -> None:

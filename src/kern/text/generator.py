@@ -113,6 +113,8 @@ class Generator:
         gives, 1 without. Raises ContractError and PromptError.
         """
         check_generation(executable.manifest, tokenizer.settings)
+        if spec is not None and spec not in DRIVERS:
+            raise PromptError(f"spec is {spec!r}", f"give one of {', '.join(map(repr, DRIVERS))}, or None")
         self.spec: Driver | None = spec
         self.rows = 1 if spec is None else check_speculation(executable.manifest, tokenizer.settings)
         if chunk < 1:
