@@ -25,7 +25,7 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 test-gpu: .venv/installed-dev
 	$(BIN)/pytest -m gpu
