@@ -25,7 +25,7 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/installed-dev
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest
 
 test-gpu: .venv/installed-dev
 	$(BIN)/pytest -m gpu
