@@ -86,14 +86,19 @@ def _rounds_json(rounds: RoundTimes, plain: Benchmark) -> dict[str, object]:
     return {
         **asdict(rounds),
         "tokens_per_second": rounds.tokens_per_second,
-        "round_per_step": rounds.ms_per_round / plain.decode.ms_per_token,
+        "round_per_step": _steps(rounds, plain),
         "speedup": _speedup(rounds, plain),
     }
 
 
+def _steps(rounds: RoundTimes, plain: Benchmark) -> float:
+    """How many decode steps a round takes as long as, medians both."""
+    return rounds.ms_per_round / plain.decode.ms_per_token
+
+
 def _speedup(rounds: RoundTimes, plain: Benchmark) -> float:
     """Tokens a second of rounds, over those of decode steps, medians both."""
-    return rounds.tokens_per_second * plain.decode.ms_per_token * 1e-3
+    return rounds.tokens_per_round / _steps(rounds, plain)
 
 
 def _text(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
@@ -119,9 +124,8 @@ def _text(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTim
 
 
 def _rounds_text(rounds: RoundTimes, plain: Benchmark) -> list[str]:
-    ratio = rounds.ms_per_round / plain.decode.ms_per_token
     lines = [
-        f"rounds   {rounds.ms_per_round:9.3f} ms/round  ({ratio:.2f} x a decode step; "
+        f"rounds   {rounds.ms_per_round:9.3f} ms/round  ({_steps(rounds, plain):.2f} x a decode step; "
         f"p10 {rounds.p10:.3f}, p90 {rounds.p90:.3f}, {counted(rounds.rounds, 'round')})",
         f"tokens   {rounds.tokens_per_round:9.2f} a round  ({rounds.tokens_per_second:.1f} tokens/s, "
         f"{_speedup(rounds, plain):.2f} x plain decoding)",

@@ -44,7 +44,7 @@ def _of_rounds(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
     return {
         **{name: launch.attention_rows(name) for name in (entry, f"{entry}_full")},
         **launch.products(ROWS_MODULE, rows, "_rows"),
-        **{symbol: launch.matvec(symbol, symbol, ROWS_MODULE, rows) for symbol in alike},
+        **{symbol: launch.matvec(symbol, module=ROWS_MODULE, rows=rows) for symbol in alike},
         "hidden_matmul_rows": launch.matvec("hidden_matmul_rows", "hidden_matmul", ROWS_MODULE, rows),
         "down_matmul_add_draft": launch.matvec("down_matmul_add_draft", "down_matmul_add", own, rows),
         "matmul_acc_f32": extern("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
