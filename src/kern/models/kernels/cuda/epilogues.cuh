@@ -1,5 +1,6 @@
-// What becomes of a product's sums. `load` and `store` are called by whole warps, each for columns of one row; `mine`
-// says whether the lane has one.
+// What becomes of a product's sums. All is called by whole warps, each for columns of one row: `begin` before the first
+// tiles are multiplied and `settle` after them, `load` and `store` likewise for each batch of tiles, where `mine` says
+// whether the lane has a column, and `finish` at the end.
 #pragma once
 #include "matvec.cuh"
 
@@ -8,18 +9,26 @@ constexpr int SQUARES = MATVEC_BLOCKS;  // partial sums of squares of a row of t
 __device__ inline void store_as(bf16* to, float sum) { *to = __float2bfloat16(sum); }
 __device__ inline void store_as(float* to, float sum) { *to = sum; }
 
+// An epilogue that has nothing to do but to store.
+struct NothingNeeded {
+    struct Needed {};
+
+    __device__ void begin(int) const {}
+    __device__ void settle() const {}
+    __device__ Needed load(int, int, bool) const { return {}; }
+    __device__ void finish(int) const {}
+};
+
 // c = sum
 template <class C>
-struct Stored {
-    struct Needed {};
+struct Stored : NothingNeeded {
     C* c;
     int n;
 
-    __device__ Needed load(int, int, bool) const { return {}; }
+    __device__ Stored(C* c, int n) : c(c), n(n) {}
     __device__ void store(int row, int output, bool mine, float sum, float, const Needed&) const {
         if (mine) store_as(c + static_cast<i64>(row) * n + output, sum);
     }
-    __device__ void finish(int) const {}
 };
 
 // c += sum
@@ -30,6 +39,8 @@ struct Added {
     float* c;
     int n;
 
+    __device__ void begin(int) const {}
+    __device__ void settle() const {}
     __device__ Needed load(int row, int output, bool mine) const {
         return {mine ? load_fresh<float>(c + static_cast<i64>(row) * n + output) : 0.0f};
     }
@@ -39,60 +50,56 @@ struct Added {
     __device__ void finish(int) const {}
 };
 
-// 1 / rms of a row of the residual stream, by which the product of a weighted row remains to be multiplied.
+// 1 / rms of a row of the residual stream, by which the product of a weighted row remains to be multiplied. It is asked
+// for before the first tiles are multiplied, and summed up after them.
 struct Rms {
-    struct Needed {
-        float squares[ceil_div(SQUARES, WARP)];
-    };
     const float* squares;
     float eps;
+    float share[ceil_div(SQUARES, WARP)] = {}, inverse = 0.0f;
 
-    __device__ Needed load(int row) const {
-        Needed needed;
+    __device__ void begin(int row) {
 #pragma unroll
         for (int i = 0; i < ceil_div(SQUARES, WARP); i++) {
             int at = i * WARP + lane_index();
-            needed.squares[i] = at < SQUARES ? load_fresh<float>(squares + static_cast<i64>(row) * SQUARES + at) : 0.0f;
+            share[i] = at < SQUARES ? load_fresh<float>(squares + static_cast<i64>(row) * SQUARES + at) : 0.0f;
         }
-        return needed;
     }
-    __device__ float inverse(const Needed& needed) const {
+    __device__ void settle() {
         float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < ceil_div(SQUARES, WARP); i++) sum += needed.squares[i];
-        return inverse_rms(warp_sum(sum), HIDDEN, eps);
+        for (int i = 0; i < ceil_div(SQUARES, WARP); i++) sum += share[i];
+        inverse = inverse_rms(warp_sum(sum), HIDDEN, eps);
     }
 };
 
 // c = sum / rms
 template <class C>
-struct Normed {
-    using Needed = Rms::Needed;
+struct Normed : NothingNeeded {
     C* c;
     int n;
     Rms rms;
 
-    __device__ Needed load(int row, int, bool) const { return rms.load(row); }
-    __device__ void store(int row, int output, bool mine, float sum, float, const Needed& needed) const {
-        float inverse = rms.inverse(needed);
-        if (mine) store_as(c + static_cast<i64>(row) * n + output, sum * inverse);
+    __device__ Normed(C* c, int n, const Rms& rms) : c(c), n(n), rms(rms) {}
+    __device__ void begin(int row) { rms.begin(row); }
+    __device__ void settle() { rms.settle(); }
+    __device__ void store(int row, int output, bool mine, float sum, float, const Needed&) const {
+        if (mine) store_as(c + static_cast<i64>(row) * n + output, sum * rms.inverse);
     }
-    __device__ void finish(int) const {}
 };
 
 // c = silu(gate / rms) · up / rms
-struct Gated {
-    using Needed = Rms::Needed;
+struct Gated : NothingNeeded {
     bf16* c;
     int n;
     Rms rms;
 
-    __device__ Needed load(int row, int, bool) const { return rms.load(row); }
-    __device__ void store(int row, int output, bool mine, float gate, float up, const Needed& needed) const {
-        float inverse = rms.inverse(needed);
-        if (mine) c[static_cast<i64>(row) * n + output] = __float2bfloat16(silu(gate * inverse) * (up * inverse));
+    __device__ Gated(bf16* c, int n, const Rms& rms) : c(c), n(n), rms(rms) {}
+    __device__ void begin(int row) { rms.begin(row); }
+    __device__ void settle() { rms.settle(); }
+    __device__ void store(int row, int output, bool mine, float gate, float up, const Needed&) const {
+        float y = silu(gate * rms.inverse) * (up * rms.inverse);
+        if (mine) c[static_cast<i64>(row) * n + output] = __float2bfloat16(y);
     }
-    __device__ void finish(int) const {}
 };
 
 // residual += sum; weighted = residual · weight; squares: this block's share of the sum of residual².
@@ -106,6 +113,8 @@ struct Residual {
     const bf16* weight;
     float square = 0.0f;
 
+    __device__ void begin(int) const {}
+    __device__ void settle() const {}
     __device__ Needed load(int row, int output, bool mine) const {
         if (!mine) return {};
         return {load_fresh<float>(residual + static_cast<i64>(row) * HIDDEN + output), weight[output]};

@@ -134,6 +134,7 @@ __device__ inline void run_batches(Stream& stream, const X& x, const RowSlice& s
     const Outputs& outputs = stream.outputs;
     int in_slice = warp_index(), row = slice.first + in_slice, place = lane_index() / TILE, column = lane_index() % TILE;
     bool has_row = in_slice < slice.count;
+    if (has_row) epilogue.begin(row);
     int kept = 0;  // the first place of this batch
     for (int first = 0; first < outputs.tiles; first += BATCH, kept ^= BATCH) {
         int count = min(BATCH, outputs.tiles - first), tile = first + place, output = outputs.begin(tile) + column;
@@ -144,6 +145,7 @@ __device__ inline void run_batches(Stream& stream, const X& x, const RowSlice& s
         // Two batches of sums: a warp that is ahead writes the other one meanwhile.
         sync_workers();
         if (!has_row) continue;
+        if (first == 0) epilogue.settle();
         float sum = 0.0f, other = 0.0f;
         if (mine) {
             sum = stream.shared.sum(kept + place, in_slice, 0, column);

@@ -24,12 +24,16 @@ __device__ inline void run_split(Stream& stream, const X& x, const RowSlice& sli
     int tile = lane_index() / TILE * 2 + rank_in_cluster(), output = outputs.begin(tile) + column;
     bool has_row = in_slice < slice.count, mine = tile < outputs.tiles && output < outputs.begin(tile + 1);
     typename Epilogue::Needed needed{};
-    if (has_row) needed = epilogue.load(row, output, mine);
+    if (has_row) {
+        epilogue.begin(row);
+        needed = epilogue.load(row, output, mine);
+    }
     for (int next = 0; next < outputs.tiles; next++) stream.multiply(next, x);
     sync_workers();
     if (threadIdx.x == 0) arrive_at_other(&shared.met());
     wait_for_other(&shared.met());
     if (has_row) {
+        epilogue.settle();
         epilogue.store(row, output, mine, mine ? sum_of_both(shared, tile, in_slice, column) : 0.0f, 0.0f, needed);
         epilogue.finish(row);
     }
