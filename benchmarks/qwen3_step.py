@@ -118,7 +118,7 @@ class Model:
         return lambda args: Launch(kind, symbol, grid, threads, args, memory)
 
     def layer(self, plan: CudaPlan, layer: int, seqs: int) -> list[Launch]:
-        w, splits = self.layers[layer], plan.tuning.splits
+        w, split = self.layers[layer], plan.step_split
         m, eps, stream = i32(seqs), f32(EPS), (self.normed, self.squares, self.residual)
         hidden = i32(HIDDEN)
         qkv = self.matvec(plan, "qkv", "rms_matmul", HIDDEN, seqs)
@@ -129,10 +129,10 @@ class Model:
         partial = Launch(
             "attention",
             "norm_append_attention_partial",
-            (splits, KV_HEADS, seqs),
-            128,
+            (split.splits, KV_HEADS, seqs),
+            32 * split.warps,
             (*call, *where, *heads),
-            plan.decode_shared_mem,
+            plan.split_shared_mem(split),
         )
         combined = (self.attended, self.sums, self.weights, self.length, i32(self.pages), i32(Q_HEADS))
         combine = Launch("combine", "attention_combine", (Q_HEADS, seqs, 1), HEAD_DIM, combined)

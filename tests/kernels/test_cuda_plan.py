@@ -45,8 +45,8 @@ static_assert(sizeof(AsPlanned<FFN, 1, FFN_SPLIT, DOWN_MATMUL_ADD_BYTES>) > 0);
 """
 ATTENTION = r"""
 #include "attention_split.cuh"
-static_assert(sizeof(SplitMemory<1>) == ONE_TOKEN_BYTES, "what the launch asks for");
-static_assert(sizeof(SplitMemory<ROUND_ROWS>) == ROUND_BYTES, "what the launch asks for");
+static_assert(sizeof(SplitMemory<NEW_TOKENS>) == SPLIT_BYTES, "what the launch asks for");
+static_assert(SPLIT_THREADS == LAUNCHED && SPLITS == LAUNCHED_SPLITS, "as many as the launch has");
 """
 PREFILL = r"""
 #include "attention_prefill.cu"
@@ -99,16 +99,25 @@ def test_shared_memory_of_a_steps_products(plan: CudaPlan) -> None:
 @settings(max_examples=12, deadline=None)
 @given(plans())
 def test_shared_memory_of_a_rounds_products(plan: CudaPlan) -> None:
-    for _, differing in plan.variants.values():
-        products(plan, "_rows", differing)
+    for source, differing in plan.variants.values():
+        if source == "matvec":
+            products(plan, "_rows", differing)
 
 
 @settings(max_examples=12, deadline=None)
 @given(plans())
 def test_shared_memory_of_attention_over_a_split_context(plan: CudaPlan) -> None:
-    asked = shared_mem(plan)
-    macros = {"ONE_TOKEN_BYTES": asked["append_attention"], "ROUND_BYTES": asked["append_attention_rows"]}
-    compile_cuda_source(ATTENTION, "attention.cu", plan, macros)
+    kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH), qk_norm=False)
+    rounds = plan.variants["attention_rows"][1]
+    for entry, new, differing in ("append_attention", 1, {}), ("append_attention_rows", plan.round_rows, rounds):
+        step = kernels[entry].impl.steps[0]
+        macros = {
+            "NEW_TOKENS": new,
+            "SPLIT_BYTES": step.shared_mem,
+            "LAUNCHED": step.block[0],
+            "LAUNCHED_SPLITS": step.grid[0],
+        }
+        compile_cuda_source(ATTENTION, "attention.cu", plan, {**differing, **macros})
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])

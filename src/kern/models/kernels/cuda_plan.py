@@ -61,14 +61,29 @@ class Tuning:
     rather than the others: of 78 MB a third, so that a step takes 18 µs rather than 23 (1: no difference is made).
 
     What was slower on an H200: rings of which two fit a multiprocessor, so that the next kernel's fills while one runs
-    (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), bringing
-    into the L2 what a ring has no room for, and letting the next kernel start later than when the inputs are there.
+    (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), bringing into the L2
+    what a ring has no room for, or what the next kernel begins with (2.31 ms rather than 2.22), and letting the next
+    kernel start later than when the inputs are there.
     """
 
     ring_kb: int = 162
     slot_kb: int = 40
     splits: int = 16
     kept_every: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSplit:
+    """How attention cuts a context: `splits` of it, each for a block of `warps`, which has `new` tokens beside it."""
+
+    splits: int
+    warps: int
+    new: int
+
+    @property
+    def macros(self) -> Mapping[str, int]:
+        """What the sources call them."""
+        return {"SPLITS": self.splits, "SPLIT_WARPS": self.warps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +154,25 @@ class CudaPlan:
         return 0 if self.round is None else self.round.rows
 
     @property
+    def step_split(self) -> ContextSplit:
+        """The context in attention of one token a sequence."""
+        return ContextSplit(self.tuning.splits, warps=4, new=1)
+
+    @property
+    def round_split(self) -> ContextSplit:
+        """The same of a round, whose rows are more blocks: half as many splits for twice as many warps."""
+        return ContextSplit(max(1, self.tuning.splits // 2), warps=8, new=self.round_rows)
+
+    @property
     def variants(self) -> Mapping[str, tuple[str, Mapping[str, int]]]:
         """What is compiled once more, by module: its source, and the macros that differ."""
         if self.round is None:
             return {}
         rows = {"ROWS": self.rows_of_round}
-        variants = {ROWS_MODULE: ("matvec", {**rows, "MATVEC_FOR": _FOR_ROUND})}
+        variants = {
+            "attention_rows": ("attention_rows", self.round_split.macros),
+            ROWS_MODULE: ("matvec", {**rows, "MATVEC_FOR": _FOR_ROUND}),
+        }
         if self.round.ffn != self.sizes.ffn:
             own = {"FFN": self.round.ffn, "FFN_SPLIT": self.split(self.round.ffn), "MATVEC_FOR": _FOR_DRAFT}
             variants[DRAFT_MODULE] = ("matvec", {**rows, **own})
@@ -198,16 +226,10 @@ class CudaPlan:
         """Bytes of dynamic shared memory of attention over a chunk: five tiles of 64 rows."""
         return 5 * 64 * self.sizes.head_dim * 2
 
-    @property
-    def decode_shared_mem(self) -> int:
-        """Bytes of dynamic shared memory of attention of one token: pages of four warps, queries, the token, sums."""
+    def split_shared_mem(self, split: ContextSplit) -> int:
+        """Bytes of dynamic shared memory of attention over a split: pages of its warps, queries, new tokens, sums."""
         head = self.sizes.head_dim * 2
-        return 4 * 2 * 16 * head + 16 * head + 2 * head + 2 * 4 * 16 * 4
-
-    @property
-    def rows_shared_mem(self) -> int:
-        """Bytes of dynamic shared memory of attention of a round's rows: as of one token, but with all rows' keys."""
-        return self.decode_shared_mem + (self.round_rows - 1) * 2 * self.sizes.head_dim * 2
+        return split.warps * 2 * 16 * head + 16 * head + split.new * 2 * head + 2 * split.warps * 16 * 4
 
     @property
     def markov_slots(self) -> int:
@@ -243,7 +265,7 @@ class CudaPlan:
             "FFN_SPLIT": self.split(s.ffn),
             "MATVEC_FOR": _FOR_STEP,
             "ROWS": self.rows,
-            "SPLITS": t.splits,
+            **self.step_split.macros,
             "MATVEC_BLOCKS": self.matvec_blocks,
             "MATVEC_HELD_CHUNKS": _HELD_CHUNKS,
             "MATVEC_WARPS": _WARPS,

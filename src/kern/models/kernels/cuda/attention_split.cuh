@@ -4,7 +4,6 @@
 #include "attention.cuh"
 #include "heads.cuh"
 
-constexpr int SPLIT_WARPS = 4;
 constexpr int SPLIT_THREADS = SPLIT_WARPS * WARP;
 
 struct WarpMemory {
