@@ -14,7 +14,7 @@ from kern.text.contract import PAGE
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
 from kernels.test_attention import LAYER, expected, filled
-from kernels.test_cuda_kernels import EPS, angles, near_attention, rotated, rounded
+from kernels.test_cuda_kernels import EPS, angles, near_attention, rotated, roundings
 
 pytestmark = pytest.mark.gpu
 
@@ -74,8 +74,11 @@ class Rows:
         assert qkv.tobytes() == self.qkv.tobytes()
         return out, pool
 
-    def expected(self, with_norms: bool, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Outputs and the pool, in float64."""
+    def expected(self, stored: np.ndarray, with_norms: bool, causal: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Outputs, for either rounding of the queries, and the pool, in float64.
+
+        `stored` is the pool with the kept rows' keys as they were rounded.
+        """
         s, pool = self.s, self.cache.pool.astype(F64)
         heads = self.qkv.reshape(self.rows, -1, s.head_dim)
         q, k, v, _ = np.split(heads, np.cumsum([s.q_heads, s.kv_heads, s.kv_heads]), axis=1)
@@ -85,22 +88,22 @@ class Rows:
         for row in self.kept:
             page, slot = self._page(row)
             pool[page, LAYER, 0, :, slot], pool[page, LAYER, 1, :, slot] = k[row], v[row]
-            self.cache.keys[0][self.places[row]] = bf16(k[row])
+            self.cache.keys[0][self.places[row]] = stored[page, LAYER, 0, :, slot]
             self.cache.values[0][self.places[row]] = v[row]
         seen = [min(place + 1, self.keys) if causal else self.keys for place in self.places]
-        want = [expected(rounded(q[row]), self.cache, 0, seen[row], SCALE) for row in range(self.rows)]
-        return np.array(want), pool
+        wants = [[expected(x[row], self.cache, 0, seen[row], SCALE) for row in range(self.rows)] for x in roundings(q)]
+        return np.array(wants), pool
 
     def check(self, cuda: CudaLibrary) -> None:
         for with_norms in (True, False):
             for causal in (True, False):
                 out, pool = self.run(cuda, with_norms, causal)
-                want, wanted = self.expected(with_norms, causal)
-                near_attention(out[: self.rows], want, self.s.head_dim)
-                assert np.isnan(out[self.rows :].astype(F64)).all()
+                wants, wanted = self.expected(pool, with_norms, causal)
                 wide = pool.astype(F64)
                 assert np.array_equal(np.isnan(wide), np.isnan(wanted))
                 close(np.nan_to_num(wide), np.nan_to_num(wanted), slack=1e-4)
+                near_attention(out[: self.rows], wants, self.s.head_dim)
+                assert np.isnan(out[self.rows :].astype(F64)).all()
 
     def _page(self, row: int) -> tuple[int, int]:
         place = int(self.places[row])
