@@ -8,7 +8,7 @@ from typing import Any
 
 from torch_gpu import Gpu, Launch, f32, i32, i64
 
-from kern.models.kernels.cuda_plan import CudaPlan
+from kern.models.kernels.cuda_plan import SPLIT_WARPS, CudaPlan
 from kern.models.kernels.cuda_sizes import Sizes
 
 LAYERS, HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 2560, 9728, 32, 8, 128, 151_936
@@ -118,7 +118,7 @@ class Model:
         return lambda args: Launch(kind, symbol, grid, threads, args, memory)
 
     def layer(self, plan: CudaPlan, layer: int, seqs: int) -> list[Launch]:
-        w, split = self.layers[layer], plan.step_split
+        w, splits = self.layers[layer], plan.tuning.splits
         m, eps, stream = i32(seqs), f32(EPS), (self.normed, self.squares, self.residual)
         hidden = i32(HIDDEN)
         qkv = self.matvec(plan, "qkv", "rms_matmul", HIDDEN, seqs)
@@ -129,10 +129,10 @@ class Model:
         partial = Launch(
             "attention",
             "norm_append_attention_partial",
-            (split.splits, KV_HEADS, seqs),
-            32 * split.warps,
+            (splits, KV_HEADS, seqs),
+            32 * SPLIT_WARPS,
             (*call, *where, *heads),
-            plan.split_shared_mem(split),
+            plan.split_shared_mem(),
         )
         combined = (self.attended, self.sums, self.weights, self.length, i32(self.pages), i32(Q_HEADS))
         combine = Launch("combine", "attention_combine", (Q_HEADS, seqs, 1), HEAD_DIM, combined)

@@ -99,25 +99,18 @@ def test_shared_memory_of_a_steps_products(plan: CudaPlan) -> None:
 @settings(max_examples=12, deadline=None)
 @given(plans())
 def test_shared_memory_of_a_rounds_products(plan: CudaPlan) -> None:
-    for source, differing in plan.variants.values():
-        if source == "matvec":
-            products(plan, "_rows", differing)
+    for _, differing in plan.variants.values():
+        products(plan, "_rows", differing)
 
 
 @settings(max_examples=12, deadline=None)
 @given(plans())
 def test_shared_memory_of_attention_over_a_split_context(plan: CudaPlan) -> None:
     kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH), qk_norm=False)
-    rounds = plan.variants["attention_rows"][1]
-    for entry, new, differing in ("append_attention", 1, {}), ("append_attention_rows", plan.round_rows, rounds):
+    for entry, new in ("append_attention", 1), ("append_attention_rows", plan.round_rows):
         step = kernels[entry].impl.steps[0]
-        macros = {
-            "NEW_TOKENS": new,
-            "SPLIT_BYTES": step.shared_mem,
-            "LAUNCHED": step.block[0],
-            "LAUNCHED_SPLITS": step.grid[0],
-        }
-        compile_cuda_source(ATTENTION, "attention.cu", plan, {**differing, **macros})
+        launched = {"SPLIT_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "LAUNCHED_SPLITS": step.grid[0]}
+        compile_cuda_source(ATTENTION, "attention.cu", plan, {"NEW_TOKENS": new, **launched})
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])

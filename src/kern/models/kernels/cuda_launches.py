@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from kern.manifest.expressions import CeilDiv, Expr, Sym
 from kern.manifest.params import Param
 from kern.manifest.types import EXTERN_PREFIX, I32, Arg, Dim3, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
-from kern.models.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, ContextSplit, CudaPlan
+from kern.models.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
 from kern.models.kernels.interfaces import (
     CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,
@@ -75,38 +75,38 @@ class Launches:
         """Attention of one token a sequence."""
         of = SEQS, self.plan.sizes.q_heads
         combine = "attention_combine", "in:i32 i32 i32", SEQS
-        return self.over_splits(entry, "attention_decode", SEQS, self.plan.step_split, of, combine)
+        return self.over_splits(entry, "attention_decode", SEQS, 1, of, combine)
 
     def attention_rows(self, entry: str) -> Kernel:
         """Attention of a round's rows, a block for some pairs of a row and a query head."""
         of, blocks = (self.plan.sizes.kv_heads, self.pairs), -(-self.pairs // _PAIRS_A_BLOCK)
         combine = "attention_rows_combine", "in:i32 i32 i32 i32 i32", self.plan.round_rows
-        return self.over_splits(entry, "attention_rows", blocks, self.plan.round_split, of, combine)
+        return self.over_splits(entry, "attention_rows", blocks, self.plan.round_rows, of, combine)
 
     def over_splits(
         self,
         entry: str,
         module: str,
         blocks: Expr,
-        split: ContextSplit,
+        new: int,
         queries: tuple[Expr, Expr],
         combine: tuple[str, str, Expr],
     ) -> Kernel:
         """Sums of each split of the context, by `blocks` for each key head, then one of them all.
 
-        `queries` says how the sums are laid out. `combine` are the second kernel, what it takes of the entry's
-        arguments, from the lengths on, and its rows.
+        `new` are the tokens of a sequence; `queries` says how the sums are laid out. `combine` are the second kernel,
+        what it takes of the entry's arguments, from the lengths on, and its rows.
         """
-        sizes, interface = self.plan.sizes, _interface(entry)
+        sizes, splits, interface = self.plan.sizes, self.plan.tuning.splits, _interface(entry)
         parts = ScratchArg(scratch="sums"), ScratchArg(scratch="weights")
         partial = self.step(
             module,
             f"{entry}_partial",
             (*params("out:f32 out:f32"), *interface[1:]),
-            (split.splits, sizes.kv_heads, blocks),
-            (32 * split.warps, 1, 1),
+            (splits, sizes.kv_heads, blocks),
+            (32 * SPLIT_WARPS, 1, 1),
             (*parts, *(Arg(arg=i) for i in range(1, len(interface)))),
-            shared_mem=self.plan.split_shared_mem(split),
+            shared_mem=self.plan.split_shared_mem(new),
             chained=True,
         )
         symbol, taken, rows = combine
@@ -121,8 +121,8 @@ class Launches:
             chained=True,
         )
         scratch = {
-            "sums": Scratch(dtype="f32", shape=(*queries, split.splits, sizes.head_dim)),
-            "weights": Scratch(dtype="f32", shape=(*queries, split.splits, 2)),
+            "sums": Scratch(dtype="f32", shape=(*queries, splits, sizes.head_dim)),
+            "weights": Scratch(dtype="f32", shape=(*queries, splits, 2)),
         }
         return Kernel(params=interface, impl=Impl(scratch=scratch, steps=(partial, whole)))
 

@@ -90,7 +90,7 @@ __device__ static void partial(const DecodeCall& call, const Norms& norms) {
     store_partial(shared, weighted, call.sums + first * HEAD_DIM, call.weights + first * 2, group);
 }
 
-KERNEL(SPLIT_THREADS, 8 / SPLIT_WARPS)
+KERNEL(SPLIT_THREADS, 1)
 append_attention_partial(float* sums, float* weights, const bf16* qkv, const i64* positions, const float* cos_sin,
                          bf16* pool, const i64* slots, const int* block_table, const int* seq_lens, int pages,
                          int q_heads, int kv_heads, int dim, int row_stride, i64 page_stride, float scale) {
@@ -100,7 +100,7 @@ append_attention_partial(float* sums, float* weights, const bf16* qkv, const i64
             {nullptr, nullptr, 0.0f});
 }
 
-KERNEL(SPLIT_THREADS, 8 / SPLIT_WARPS)
+KERNEL(SPLIT_THREADS, 1)
 norm_append_attention_partial(float* sums, float* weights, const bf16* qkv, const bf16* q_norm, const bf16* k_norm,
                               const i64* positions, const float* cos_sin, bf16* pool, const i64* slots,
                               const int* block_table, const int* seq_lens, int pages, int q_heads, int kv_heads,

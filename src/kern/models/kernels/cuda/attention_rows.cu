@@ -164,7 +164,7 @@ __device__ static void partial(const RowsCall& call, const Norms& norms) {
 }
 
 #define PLAIN_ROWS(name, causal)                                                                                       \
-    KERNEL(SPLIT_THREADS, 8 / SPLIT_WARPS)                                                                             \
+    KERNEL(SPLIT_THREADS, 1)                                                                                           \
     name(float* sums, float* weights, const bf16* qkv, const i64* positions, const float* cos_sin, bf16* pool,         \
          const i64* slots, const int* block_table, const int* seq_lens, int tokens, int pages, int q_heads,            \
          int kv_heads, int dim, int row_stride, i64 page_stride, float scale) {                                        \
@@ -175,7 +175,7 @@ __device__ static void partial(const RowsCall& call, const Norms& norms) {
     }
 
 #define NORMED_ROWS(name, causal)                                                                                      \
-    KERNEL(SPLIT_THREADS, 8 / SPLIT_WARPS)                                                                             \
+    KERNEL(SPLIT_THREADS, 1)                                                                                           \
     name(float* sums, float* weights, const bf16* qkv, const bf16* q_norm, const bf16* k_norm, const i64* positions,   \
          const float* cos_sin, bf16* pool, const i64* slots, const int* block_table, const int* seq_lens, int tokens,  \
          int pages, int q_heads, int kv_heads, int dim, int row_stride, i64 page_stride, float eps, float scale) {     \

@@ -59,8 +59,8 @@ KERNEL(ROW_THREADS, 1)
 embedding_weighted(bf16* weighted, float* squares, float* x, const i64* ids, const bf16* table, const bf16* weight,
                    int hidden) {
     expect(hidden, HIDDEN);
-    wait_for_previous_kernels();
     start_next_kernel();
+    wait_for_previous_kernels();
     i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
     const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * HIDDEN;
     float sum = 0.0f;
