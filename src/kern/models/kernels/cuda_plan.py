@@ -64,10 +64,10 @@ class Tuning:
     `kept_every`: of the slots of a Markov head's matrix, which each step of a chain reads, the L2 keeps one in so many
     rather than the others: of 78 MB a third, so that a step takes 18 µs rather than 23 (1: no difference is made).
 
-    What was slower on an H200: rings of which two fit a multiprocessor, so that the next kernel's fills while one runs
-    (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), letting the next kernel
-    start later than when the inputs are there, and bringing into the L2 what a ring has no room for, or what the next
-    kernel begins with (by 1 % for 16 KB a block, 3 % for 64).
+    What was slower on an H200: rings of which two fit a multiprocessor, so that the next kernel's fills while one
+    runs (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), letting the
+    next kernel start later than when the inputs are there, and bringing into the L2 what a ring has no room for, or
+    what the next kernel begins with (by 1 % for 16 KB a block, 3 % for 64).
     """
 
     ring_kb: int = 163
