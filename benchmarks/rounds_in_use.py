@@ -1,0 +1,85 @@
+"""Decoding after given prompts, plain and with rounds of speculation, in turns: tokens a second and a round, as JSON.
+
+    python benchmarks/rounds_in_use.py ARTIFACT PROMPTS [--tokens 256]
+
+ARTIFACT was built with a draft. PROMPTS is a JSON list of objects whose `prompt` are token ids, such as
+tests/samples/smollm2-rounds.json. Each prompt is continued three ways one after another, so that a change of clocks
+meets all of them; the time is that of decoding, without the prompt's prefill. The first prompt goes before, uncounted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import kern
+from kern.text import Generation, Generator, Tokenizer
+from kern.text.speculation import Driver
+
+WAYS: Final[Mapping[str, Driver | None]] = {"plain": None, "device": "device", "host": "host"}
+
+
+@dataclass
+class Taken:
+    """What one way of decoding has given, and the seconds that it took."""
+
+    tokens: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+
+    def add(self, generation: Generation) -> None:
+        """Count a generation that has ended."""
+        self.tokens += len(generation.output_ids)
+        self.rounds += len(generation.accepted)
+        self.seconds += generation.decode_s
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+    def beside(self, plain: Taken) -> Mapping[str, float]:
+        """Tokens a second, and where there were rounds, tokens a round and how many times as fast as `plain` it is."""
+        if not self.rounds:
+            return {"tokens": self.tokens, "tokens_per_s": self.rate}
+        of_rounds = {"tokens_per_round": self.tokens / self.rounds, "by_plain": self.rate / plain.rate}
+        return {"tokens": self.tokens, "tokens_per_s": self.rate, **of_rounds}
+
+
+def measure(artifact: Path, prompts: Sequence[Sequence[int]], tokens: int) -> Mapping[str, Taken]:
+    """Continue every prompt in every way. An artifact each, for the ways keep states of their own."""
+    tokenizer, taken = Tokenizer.load(artifact), {way: Taken() for way in WAYS}
+    capacity = max(map(len, prompts)) + tokens
+    with ExitStack() as stack:
+        loaded = {way: stack.enter_context(kern.load(artifact, capacity=capacity)) for way in WAYS}
+        generators = {way: Generator(loaded[way], tokenizer, spec=driver) for way, driver in WAYS.items()}
+        for place, prompt in enumerate([prompts[0], *prompts]):
+            for way, generator in generators.items():
+                generation = generator.generate(prompt, max_tokens=tokens)
+                for _ in generation:
+                    pass
+                if place > 0:
+                    taken[way].add(generation)
+    return taken
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("artifact", type=Path)
+    parser.add_argument("prompts", type=Path)
+    parser.add_argument("--tokens", type=int, default=256)
+    options = parser.parse_args()
+    prompts = [each["prompt"] for each in json.loads(options.prompts.read_text())]
+    taken = measure(options.artifact, prompts, options.tokens)
+    ways = {way: each.beside(taken["plain"]) for way, each in taken.items()}
+    print(json.dumps({"prompts": len(prompts), **ways}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
