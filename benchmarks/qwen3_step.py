@@ -132,7 +132,7 @@ class Model:
             (splits, KV_HEADS, seqs),
             32 * SPLIT_WARPS,
             (*call, *where, *heads),
-            plan.split_shared_mem(),
+            plan.split_shared_mem(1),
         )
         combined = (self.attended, self.sums, self.weights, self.length, i32(self.pages), i32(Q_HEADS))
         combine = Launch("combine", "attention_combine", (Q_HEADS, seqs, 1), HEAD_DIM, combined)

@@ -3,8 +3,9 @@
     python benchmarks/rounds_in_use.py ARTIFACT PROMPTS [--tokens 256]
 
 ARTIFACT was built with a draft. PROMPTS is a JSON list of objects whose `prompt` are token ids, such as
-tests/samples/smollm2-rounds.json. Each prompt is continued three ways one after another, so that a change of clocks
-meets all of them; the time is that of decoding, without the prompt's prefill. The first prompt goes before, uncounted.
+tests/samples/smollm2-rounds.json; the results are of `PROMPTS` in tests/support/held_out.py. Each prompt is continued
+three ways one after another, so that a change of clocks meets all of them; the time is that of decoding, without the
+prompt's prefill. The first prompt goes before, uncounted.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class UnknownCudaTarget(KernError):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How the kernels of a decode step are cut. The defaults are the fastest measured on an H200.
+    """How the kernels of a decode step are cut. The defaults are the fastest measured on an H200, one short sequence.
 
     A matrix-vector kernel has one block a multiprocessor, and `ring_kb` of weights on their way to it. Bulk copies
     bring them, up to `slot_kb` a time, where the target has those, else each thread asks for what it will use.
@@ -203,7 +203,7 @@ class CudaPlan:
         """Bytes of dynamic shared memory of attention over a chunk: five tiles of 64 rows."""
         return 5 * 64 * self.sizes.head_dim * 2
 
-    def split_shared_mem(self, new: int = 1) -> int:
+    def split_shared_mem(self, new: int) -> int:
         """Bytes of dynamic shared memory of attention over a split: pages of its warps, queries, `new` tokens, sums."""
         head = self.sizes.head_dim * 2
         return SPLIT_WARPS * 2 * 16 * head + 16 * head + new * 2 * head + 2 * SPLIT_WARPS * 16 * 4

@@ -9,8 +9,8 @@ constexpr int SQUARES = MATVEC_BLOCKS;  // partial sums of squares of a row of t
 __device__ inline void store_as(bf16* to, float sum) { *to = __float2bfloat16(sum); }
 __device__ inline void store_as(float* to, float sum) { *to = sum; }
 
-// An epilogue that has nothing to do but to store.
-struct NothingNeeded {
+// The base of epilogues that load nothing for their columns.
+struct NothingLoaded {
     struct Needed {};
 
     __device__ void begin(int) const {}
@@ -21,7 +21,7 @@ struct NothingNeeded {
 
 // c = sum
 template <class C>
-struct Stored : NothingNeeded {
+struct Stored : NothingLoaded {
     C* c;
     int n;
 
@@ -74,7 +74,7 @@ struct Rms {
 
 // c = sum / rms
 template <class C>
-struct Normed : NothingNeeded {
+struct Normed : NothingLoaded {
     C* c;
     int n;
     Rms rms;
@@ -88,7 +88,7 @@ struct Normed : NothingNeeded {
 };
 
 // c = silu(gate / rms) · up / rms
-struct Gated : NothingNeeded {
+struct Gated : NothingLoaded {
     bf16* c;
     int n;
     Rms rms;
