@@ -5,7 +5,7 @@ ARTIFACT := build/smollm2
 DRAFT := assets/smollm2-draft
 PROMPT ?= The three most important inventions of the nineteenth century were
 
-.PHONY: demo test test-gpu lint unit format docs bench wheel clean
+.PHONY: demo test test-slow test-gpu lint unit format docs bench wheel clean
 
 # An artifact that was built without the draft is built again with it.
 demo: .venv/installed
@@ -25,7 +25,10 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not slow and not gpu"
+
+test-slow: .venv/installed-dev
+	$(BIN)/pytest -m "slow and not gpu"
 
 test-gpu: .venv/installed-dev
 	$(BIN)/pytest -m gpu

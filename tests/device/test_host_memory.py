@@ -72,6 +72,7 @@ def test_copies_in_and_out_and_zeroing_touch_what_they_name(device: HostDevice) 
     stream.synchronize()
 
 
+@pytest.mark.slow
 def test_a_read_may_be_longer_than_an_int_counts(device: HostDevice) -> None:
     size = (1 << 31) + 1
     memory, stream = device.alloc(size), device.stream()

@@ -76,6 +76,7 @@ def test_texts_are_those_of_plain_decoding_up_to_near_ties(smollm2_spec: Path, s
         assert_parts_at_near_ties(smollm2_spec, ours, theirs, reference.logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_the_manifest_costs_tokens(
     smollm2_spec: Path, weights: Path, sound: float, tmp_path: Path, fault: str
@@ -86,6 +87,7 @@ def test_a_fault_in_the_manifest_costs_tokens(
     assert found < sound - 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [-1, 1])
 def test_taps_at_a_neighbouring_layer_cost_tokens(
     smollm2_gguf: Path,
