@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import UnsupportedModel
 from kern.models.gguf_checkpoint import GgufCheckpoint, unpaired
+from kern.models.gguf_tokenizer import tokenizer_from_gguf
 from kern.models.text_files import text_settings
-from kern.models.tokenizer import tokenizer_from_gguf
 from kern.models.weights import weights_of
 from support.reference import SMOLLM2_CONFIG
 

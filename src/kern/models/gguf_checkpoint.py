@@ -8,15 +8,15 @@ import stat
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kern.manifest.errors import install_hint
 from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import TransformerConfig, from_gguf, shown
-from kern.models.tokenizer import tokenizer_from_gguf
+from kern.models.config import TransformerConfig, from_gguf
+from kern.models.gguf_text import text_of_gguf
 
 _NAMES: Final[Mapping[str, str]] = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -36,7 +36,6 @@ _LAYER_NAMES: Final[Mapping[str, str]] = {
 }
 _MAX_VALUES: Final = 2**22
 """Values that a header may hold: twice those of the largest vocabularies."""
-_Kind = TypeVar("_Kind")
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight\Z")
 
 
@@ -70,20 +69,7 @@ class GgufCheckpoint:
     @cached_property
     def text(self) -> TextSource:
         """Tokenizer, stop ids and chat template from `tokenizer.*`."""
-        stop, bos = self._value("tokenizer.ggml.eos_token_id", int), self._value("tokenizer.ggml.bos_token_id", int)
-        return TextSource(
-            tokenizer_json=tokenizer_from_gguf(self._metadata),
-            stop_ids=() if stop is None else (stop,),
-            bos=bos if self._value("tokenizer.ggml.add_bos_token", bool) else None,
-            chat_template=self._value("tokenizer.chat_template", str),
-        )
-
-    def _value(self, key: str, kind: type[_Kind]) -> _Kind | None:
-        """A value of the metadata, None where it has none."""
-        value = self._metadata.get(key)
-        if value is None or type(value) is kind:
-            return value
-        raise CheckpointError(f"{key} in {self._path} is {shown(value)}, not of type {kind.__name__}")
+        return text_of_gguf(self._metadata, self._path)
 
     def tensor(self, name: str) -> NDArray[Any]:
         """A tensor in f32. Raises CheckpointError where the file has none of that name."""
