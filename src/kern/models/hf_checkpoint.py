@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +12,11 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.artifact.types import TensorInfo
-from kern.artifact.weights import open_weights
-from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import TransformerConfig, from_hugging_face, shown
+from kern.models.checkpoint import CheckpointError, StoredTensor, TextSource
+from kern.models.config import TransformerConfig
 from kern.models.folder_files import AGAIN, read_file, read_json
+from kern.models.hf_config import check_architecture, from_hugging_face, unknown_settings
+from kern.models.hf_shards import Shards, read_shards, where_gguf_is
 from kern.models.hf_text import text_of_folder
 
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
@@ -23,26 +24,31 @@ _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
 }
-_SINGLE: Final = "model.safetensors"
-_INDEX: Final = "model.safetensors.index.json"
+_CONFIG: Final = "config.json"
+_ADAPTER: Final = "adapter_config.json"
+_TOKENIZER: Final = "tokenizer.json"
 
 
 class HuggingFaceCheckpoint:
     """A llama or qwen3 model in a Hugging Face folder. Tensors are mapped, not read whole."""
 
     def __init__(self, folder: Path) -> None:
-        """Read config.json and the index of every weights file. Raises CheckpointError and ArtifactError."""
+        """Read config.json. Raises CheckpointError."""
         self._folder = folder
-        content = read_file(folder / "config.json")
+        if os.path.lexists(folder / _ADAPTER):
+            raise CheckpointError(f"{folder} has {_ADAPTER}, an adapter", "merge it into its model first")
+        content = read_file(folder / _CONFIG)
         if content is None:
-            raise CheckpointError(f"{folder} has no config.json", "give a folder as Hugging Face has it")
-        self._config = read_json(folder / "config.json", content)
-        self._tensors: dict[str, tuple[Path, TensorInfo]] = {}
+            hint = where_gguf_is(folder) if folder.is_dir() else None
+            raise CheckpointError(f"{folder} has no {_CONFIG}", hint or "give a folder as Hugging Face has it")
+        self._config = read_json(folder / _CONFIG, content)
 
     @cached_property
     def config(self) -> TransformerConfig:
         """The model's sizes."""
-        return from_hugging_face(self._config)
+        config = from_hugging_face(self._config)
+        check_architecture(self._config)
+        return config
 
     @cached_property
     def text(self) -> TextSource:
@@ -54,17 +60,37 @@ class HuggingFaceCheckpoint:
         """config.json as it is."""
         return self._config
 
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """The fields of config.json of which nothing is known."""
+        return unknown_settings(self._config)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the weights were found, and whether there is a tokenizer."""
+        if os.path.lexists(self._folder / _TOKENIZER):
+            return self._shards.notes
+        others = [name for name in ("tokenizer.model", "vocab.json") if os.path.lexists(self._folder / name)]
+        beside = f", only {others[0]}" if others else ""
+        return (*self._shards.notes, f"{self._folder} has no {_TOKENIZER}{beside}: prompts are token ids")
+
+    @cached_property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """Every tensor of the weights files. Raises CheckpointError and ArtifactError."""
+        return {
+            name: StoredTensor(name, info.shape, info.stored_dtype, readable=info.dtype in _DTYPES)
+            for name, (_, info) in self._shards.tensors.items()
+        }
+
     def has(self, name: str) -> bool:
         """Whether there is a tensor of this name. Raises CheckpointError and ArtifactError."""
-        if not self._tensors:
-            self._tensors = self._index()
-        return name in self._tensors
+        return name in self.tensors
 
     def tensor(self, name: str) -> NDArray[Any]:
         """A tensor as it is stored, mapped from its file. Raises CheckpointError and ArtifactError."""
         if not self.has(name):
             raise CheckpointError(f"{self._folder} has no tensor {name}")
-        path, info = self._tensors[name]
+        path, info = self._shards.tensors[name]
         dtype = _DTYPES.get(info.dtype or "")
         if dtype is None:
             raise CheckpointError(f"{name} is stored as {info.stored_dtype} in {path}", "bf16, f16 and f32 can be read")
@@ -75,26 +101,6 @@ class HuggingFaceCheckpoint:
         except ValueError as error:  # the mapping is longer than the file
             raise CheckpointError(f"{path} has been cut off since it was opened", AGAIN) from error
 
-    def _index(self) -> dict[str, tuple[Path, TensorInfo]]:
-        tensors: dict[str, tuple[Path, TensorInfo]] = {}
-        for path in self._weight_files():
-            with open_weights(path) as file:
-                tensors |= {name: (path, info) for name, info in file.tensors.items()}
-        return tensors
-
-    def _weight_files(self) -> list[Path]:
-        index = self._folder / _INDEX
-        content = read_file(index)
-        if content is None:
-            return [self._folder / _SINGLE]
-        homes = read_json(index, content).get("weight_map")
-        if not isinstance(homes, dict):
-            raise CheckpointError(f"{index} has no weight_map from tensors to files", AGAIN)
-        astray = [home for home in homes.values() if not isinstance(home, str) or not _is_file_name(home)]
-        if astray:
-            raise CheckpointError(f"{index} names {shown(astray[0])}, which is no file of this folder", AGAIN)
-        return [self._folder / home for home in sorted(set(homes.values()))]
-
-
-def _is_file_name(name: str) -> bool:
-    return Path(name).name == name and name not in ("", "..") and "\0" not in name
+    @cached_property
+    def _shards(self) -> Shards:
+        return read_shards(self._folder)
