@@ -143,6 +143,8 @@ def test_tables_equal_to_the_targets_are_shared(tmp_path: Path) -> None:
 
     assert opened(tmp_path / "equal", {}, **equal).shared == {"embedding", "lm_head", "cos_sin"}
     assert opened(tmp_path / "other", {"rope_theta": 1e4}, **equal, **other).shared == {"embedding"}
+    scaled = {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    assert opened(tmp_path / "scaled", scaled).shared == {"embedding", "lm_head"}
 
 
 def test_a_table_of_its_own_for_both_ends_is_refused(tmp_path: Path) -> None:

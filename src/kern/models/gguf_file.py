@@ -170,13 +170,30 @@ class _Header:
             dtype = np.dtype(_NUMBERS[kind])
             numbers: list[Any] = np.frombuffer(self._take(count * dtype.itemsize, shown(key)), dtype).tolist()
             return numbers
+        if kind == _STRING:
+            return self._strings(count, shown(key))
         return [self._value(kind, key, depth + 1) for _ in range(count)]
 
     def _string(self, what: str) -> str:
-        try:
-            return self._take(self._number("<u8"), what).decode()
-        except UnicodeDecodeError:
-            raise _Damaged(f"{what} is not UTF-8 near byte {self._at:,}") from None
+        return self._strings(1, what)[0]
+
+    def _strings(self, count: int, what: str) -> list[str]:
+        """Strings that follow each other: the one loop of a reader that vocabularies are slow in."""
+        content, length, found = self._bytes, _CODES["<u8"][0].unpack_from, []
+        end = self._at
+        for _ in range(count):
+            start = end + 8
+            if start > len(content):
+                self._need(start, what)
+            end = start + length(content, start - 8)[0]
+            if end > len(content):
+                self._need(end, what)
+            try:
+                found.append(content[start:end].decode())
+            except UnicodeDecodeError:
+                raise _Damaged(f"{what} is not UTF-8 near byte {start:,}") from None
+        self._at = end
+        return found
 
     def _number(self, dtype: str) -> Any:
         code, size = _CODES[dtype]

@@ -25,8 +25,9 @@ EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
 _BLOCK: Final = 1 << 22
 """Elements converted at once."""
-_EXPONENT: Final = np.uint16(0x7F80)
-"""The bits of a bf16 that are all set in NaN and infinity, and in nothing else."""
+_MAGNITUDE: Final = np.uint16(0x7FFF)
+_INFINITY: Final = np.uint16(0x7F80)
+"""A bf16 without its sign: from here on upwards they are infinite or NaN."""
 _DTYPES: Final[Mapping[Stored, np.dtype[Any]]] = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
 
 
@@ -155,7 +156,7 @@ def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
     """The values in bf16. Raises CheckpointError where one is NaN or infinite, or becomes so."""
     with np.errstate(over="ignore"):
         block = values.astype(ml_dtypes.bfloat16, copy=False)
-    if not (np.bitwise_and(block.view(np.uint16), _EXPONENT) == _EXPONENT).any():
+    if np.bitwise_and(block.view(np.uint16), _MAGNITUDE).max(initial=0) < _INFINITY:
         return block
     if np.isfinite(values.astype(np.float32)).all():
         raise CheckpointError(f"{name} has a value of {np.abs(values).max():g}, which bf16 cannot hold")
