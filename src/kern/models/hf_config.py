@@ -116,7 +116,9 @@ def _check_windows(config: Mapping[str, Any], family: Family, layers: int, posit
     if not flag(config, "use_sliding_window", family == "llama"):
         return
     window = _or_none(config, "sliding_window", _DEFAULTS[family].window)
-    first = size(config, "max_window_layers", _WINDOW_LAYERS) if family == "qwen3" else 0
+    first = config.get("max_window_layers", _WINDOW_LAYERS) if family == "qwen3" else 0
+    if type(first) is not int or first < 0:
+        raise UnsupportedModel(f"max_window_layers is {shown(first)}, not a number of layers")
     if window is not None and window < positions and first < layers:
         raise UnsupportedModel(f"sliding_window is {window}", "layers that see less than the context are not built")
 
