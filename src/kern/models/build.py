@@ -129,7 +129,7 @@ def _unknown(fields: Sequence[str], whose: str, strict: bool) -> tuple[str, ...]
     if not fields:
         return ()
     more = f" and {len(fields) - _MOST_NAMED} more" if len(fields) > _MOST_NAMED else ""
-    named = ", ".join(name if len(name) <= 60 else shown(name) for name in fields[:_MOST_NAMED])
+    named = ", ".join(name if name.isprintable() and len(name) <= 60 else shown(name) for name in fields[:_MOST_NAMED])
     note = f"unknown settings of {whose}: {named}{more}"
     if strict:
         raise UnsupportedModel(note, "leave --strict out to build without regard to them")
