@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-from gguf import GGUFEndian, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
@@ -69,7 +70,10 @@ def write_gguf(
         if value is not None and key != "general.architecture":
             _add(writer, key, value)
     for name, tensor in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(tensor))
+        if tensor.dtype == ml_dtypes.bfloat16:
+            writer.add_tensor(name, tensor.view(np.uint8), raw_dtype=GGMLQuantizationType.BF16)
+        else:
+            writer.add_tensor(name, np.ascontiguousarray(tensor))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -151,7 +151,7 @@ def build(
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse a checkpoint with settings that are not known."),
+        typer.Option("--strict", help="Refuse a checkpoint that has unknown settings."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:

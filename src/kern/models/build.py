@@ -121,7 +121,7 @@ def build(
         write_text_files(folder, settings, source.text.tokenizer_json)
         parts = [part_of(source, precision), *([] if speculative is None else [speculative.part])]
         size = _write_weights(folder / WEIGHTS, parts, tell) if weights else 0
-    return Built(output, kernels.target, manifest, size, (*(source.notes if weights else ()), *unknown))
+    return Built(output, kernels.target, manifest, size, (*source.notes, *unknown))
 
 
 def _unknown(fields: Sequence[str], whose: str, strict: bool) -> tuple[str, ...]:
@@ -132,8 +132,8 @@ def _unknown(fields: Sequence[str], whose: str, strict: bool) -> tuple[str, ...]
     named = ", ".join(name if name.isprintable() and len(name) <= 60 else shown(name) for name in fields[:_MOST_NAMED])
     note = f"unknown settings of {whose}: {named}{more}"
     if strict:
-        raise UnsupportedModel(note, "leave --strict out to build without regard to them")
-    return (f"{note}; the build does not regard them",)
+        raise UnsupportedModel(note, "without --strict they are ignored")
+    return (f"{note}; they are ignored",)
 
 
 def _label(name: str, config: str | None) -> str:

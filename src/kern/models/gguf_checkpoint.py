@@ -37,7 +37,7 @@ _LAYER_NAMES: Final[Mapping[str, str]] = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_LAYER: Final = re.compile(r"blk\.(0|[1-9]\d{0,5})\.(\w+)\.weight\Z", re.ASCII)
+_LAYER: Final = re.compile(r"blk\.(\d+)\.(\w+)\.weight\Z", re.ASCII)
 _EMBEDDING: Final = "model.embed_tokens.weight"
 _ROPE_FACTORS: Final = "gguf:rope_freqs.weight"
 

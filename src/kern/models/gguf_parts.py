@@ -64,7 +64,9 @@ def _check_part(first: GgufFile, part: GgufFile, number: int) -> None:
         raise CheckpointError(f"{part.path} is not part {number + 1} of {first.path}", "fetch all parts again")
     own = [key for key, value in part.metadata.items() if not _is_as_in(first, key, value)]
     if own:
-        raise CheckpointError(f"{part.path} has {shown(own[0])}, which the first part has not", "fetch all parts again")
+        raise CheckpointError(
+            f"{part.path} has {shown(own[0])}, which the first part does not have", "fetch all parts again"
+        )
 
 
 def _is_as_in(first: GgufFile, key: str, value: Any) -> bool:

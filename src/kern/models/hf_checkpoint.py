@@ -39,8 +39,9 @@ class HuggingFaceCheckpoint:
             raise CheckpointError(f"{folder} has {_ADAPTER}, an adapter", "merge it into its model first")
         content = read_file(folder / _CONFIG)
         if content is None:
-            hint = where_gguf_is(folder) if folder.is_dir() else None
-            raise CheckpointError(f"{folder} has no {_CONFIG}", hint or "give a folder as Hugging Face has it")
+            raise CheckpointError(
+                f"{folder} has no {_CONFIG}", where_gguf_is(folder) or "give a folder as Hugging Face has it"
+            )
         self._config = read_json(folder / _CONFIG, content)
 
     @cached_property
@@ -67,12 +68,13 @@ class HuggingFaceCheckpoint:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the weights were found, and whether there is a tokenizer."""
+        """How the weights were found, once they were looked for, and whether there is a tokenizer."""
+        found = self._shards.notes if "_shards" in vars(self) else ()
         if os.path.lexists(self._folder / _TOKENIZER):
-            return self._shards.notes
+            return found
         others = [name for name in ("tokenizer.model", "vocab.json") if os.path.lexists(self._folder / name)]
         beside = f", only {others[0]}" if others else ""
-        return (*self._shards.notes, f"{self._folder} has no {_TOKENIZER}{beside}: prompts are token ids")
+        return (*found, f"{self._folder} has no {_TOKENIZER}{beside}: prompts are token ids")
 
     @cached_property
     def tensors(self) -> Mapping[str, StoredTensor]:

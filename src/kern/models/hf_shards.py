@@ -96,7 +96,7 @@ def _is_file_name(name: str) -> bool:
 
 def _refuse_without(folder: Path) -> None:
     """Raises CheckpointError for a folder without weights that can be read, saying what it has in their place."""
-    names = sorted(os.listdir(folder))
+    names = _names(folder)
     shards = [name for name in names if _SHARD.match(name)]
     if shards:
         raise CheckpointError(f"{folder} has {shards[0]}, and no {_INDEX}", "fetch the index, too")
@@ -111,5 +111,13 @@ def _refuse_without(folder: Path) -> None:
 
 def where_gguf_is(folder: Path) -> str | None:
     """A hint at the GGUF files of a folder, None without any."""
-    found = sorted(name for name in os.listdir(folder) if name.endswith(".gguf"))
+    found = [name for name in _names(folder) if name.endswith(".gguf")]
     return f"give the GGUF file itself: {folder / found[0]}" if found else None
+
+
+def _names(folder: Path) -> list[str]:
+    """The files of a folder; none of one that cannot be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
