@@ -22,7 +22,7 @@ from kern.verifier import check
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_diagnostics_index_is_current() -> None:
+def test_the_pages_made_from_the_code_are_current() -> None:
     done = subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], check=False)
     assert done.returncode == 0, "run `make docs`"
 

@@ -149,6 +149,10 @@ def build(
     taps_before: Annotated[
         bool, typer.Option("--taps-before", help="Give the draft each layer's input, in place of its output.")
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse a checkpoint that has unknown settings."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:
     """Run a provider's generator: write manifest, kernels, weights and tokenizer as an artifact folder.
@@ -170,6 +174,7 @@ def build(
         capture=capture,
         draft=draft,
         taps_before=taps_before,
+        strict=strict,
     )
 
 

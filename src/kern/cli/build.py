@@ -44,8 +44,9 @@ def build_folder(
     capture: Path | None,
     draft: str | None,
     taps_before: bool,
+    strict: bool,
 ) -> None:
-    """Build, and say in a line what was written."""
+    """Build, and say in a line what was written, after the notes."""
     start = time.perf_counter()
     with ExitStack() as resources:
         built = build(
@@ -61,8 +62,11 @@ def build_folder(
             capture=capture,
             draft=draft,
             taps_before=taps_before,
+            strict=strict,
             progress=_Stages(resources),
         )
+    for note in built.notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
     programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")
     size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
     seconds = time.perf_counter() - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -31,8 +32,30 @@ class TextSource:
     chat_template: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor of a checkpoint: its name and dtype as the file has them, its shape, and whether it can be read."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    readable: bool
+
+
 class Checkpoint(Protocol):
     """A model's parameters under their Hugging Face names (`model.layers.0.self_attn.q_proj.weight`)."""
+
+    @property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """Every tensor of the files, by its Hugging Face name, or by its own where it has none."""
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The settings of which nothing is known."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of how the files are read, a line each."""
 
     @property
     def config(self) -> TransformerConfig:
