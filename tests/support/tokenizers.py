@@ -24,6 +24,7 @@ def bytes_tokenizer(bos: int | None = None, template: str | None = None) -> Toke
         stop_ids=(256,),
         bos=bos,
         chat_template=template,
+        special_tokens={} if bos is None else {"bos_token": "<begin>"},
         tokenizer_sha256=None,
         decode_bytes=DecodeBytes(fixed=1, per_context_token=1),
     )
