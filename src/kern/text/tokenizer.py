@@ -125,15 +125,20 @@ class TextStream:
 
 
 def _context(tokenizer: Tokenizer, before: Sequence[int]) -> list[int]:
-    """The last ids with a text: none where there are none, or where the last character is not whole."""
+    """The last ids with a text, all of them where there is none; no ids where the last character is not whole.
+
+    The bytes of a character are four tokens at most: of eight, some are the character before.
+    """
     count = 1
     while count < 2 * len(before):
         ids = list(before[-count:])
         text = tokenizer.decode(ids)
-        if text:
-            return [] if text.endswith("\ufffd") else ids
+        if text and not text.endswith("\ufffd"):
+            return ids
+        if text and count >= 8:
+            return []
         count *= 2
-    return []
+    return [] if tokenizer.decode(before) else list(before)
 
 
 def _read(tokenizer_json: str) -> TokenizerFile:
