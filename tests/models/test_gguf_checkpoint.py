@@ -26,7 +26,7 @@ TOKENIZER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def small_gguf(path: Path, *, architecture: str = "llama", scaled: bool = False) -> Path:
+def small_gguf(path: Path, *, architecture: str = "llama", pre: str = "smollm", scaled: bool = False) -> Path:
     """One layer of width 8 with two heads of four, its rows numbered."""
     writer = GGUFWriter(path, architecture)
     writer.add_block_count(1)
@@ -38,7 +38,7 @@ def small_gguf(path: Path, *, architecture: str = "llama", scaled: bool = False)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(4)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(["a", "b", "ab", "<end>"])
     writer.add_token_types([1, 1, 1, 3])
     writer.add_token_merges(["a b"])

@@ -141,6 +141,8 @@ def test_templates_know_the_tokens_that_keys_name() -> None:
         ({"add_space_prefix": True}, "add_space_prefix"),
         ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces"),
         ({"normalizer.lowercase": True}, "normalizer.lowercase"),
+        ({"normalizer.strip_accents": True}, "normalizer.strip_accents"),
+        ({"precompiled_charsmap": [1]}, "precompiled_charsmap"),
         ({"suppress_tokens": [5]}, "suppress_tokens"),
         ({"eos_token_id": 8}, "eos_token_id in the GGUF is 8, and it has 8 tokens"),
         ({"eot_token_id": 4_000_000_000}, "eot_token_id in the GGUF is 4000000000"),

@@ -11,19 +11,11 @@ from typing import Any, Final
 
 from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import shown
+from kern.models.gguf_text_fields import TEXT_FIELDS
 from kern.models.gguf_tokenizer import PRE_TOKENIZERS, byte_level, sentencepiece
 from kern.models.gguf_vocabulary import ELSEWHERE, GgufVocabulary, read_vocabulary, stop_ids, token_id, value
 
 _GGML: Final = "tokenizer.ggml."
-_REFUSED: Final[Mapping[str, str]] = {
-    "tokenizer.ggml.add_eos_token": "a prompt that ends cannot be continued",
-    "tokenizer.ggml.add_sep_token": "a prompt with a separator behind it is not built",
-    "tokenizer.ggml.remove_extra_whitespaces": "runs of spaces are kept",
-    "tokenizer.ggml.precompiled_charsmap": "characters are not replaced before a text is encoded",
-    "tokenizer.ggml.normalizer.lowercase": "the case of letters is kept",
-    "tokenizer.ggml.suppress_tokens": "every token may be chosen",
-}
-"""Settings that are refused where they are true or not empty, and what is done in place of them."""
 _NAMED: Final[Mapping[str, str]] = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -46,8 +38,8 @@ def text_of_gguf(metadata: Mapping[str, Any], path: Path) -> TextSource:
 
 
 def _text(metadata: Mapping[str, Any]) -> TextSource:
-    for key, instead in _REFUSED.items():
-        if metadata.get(key):
+    for key, (verdict, instead) in TEXT_FIELDS.items():
+        if verdict == "refused" and metadata.get(key):
             raise CheckpointError(f"{key} in the GGUF is {shown(metadata[key])}, and {instead}", ELSEWHERE)
     model = metadata.get(f"{_GGML}model")
     read = {"gpt2": _byte_level, "llama": _sentencepiece}.get(model) if isinstance(model, str) else None
