@@ -17,7 +17,7 @@ from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.gguf_checkpoint import GgufCheckpoint
 from kern.models.gguf_text import text_of_gguf
 from kern.models.gguf_tokenizer import PRE_TOKENIZERS
-from kern.text.tokenizer_file import TokenizerFile
+from kern.text.tokenizer_file import TokenizerError, TokenizerFile
 from support.gguf_vocabularies import merges_of, vocabulary_of, write_gguf
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -217,6 +217,19 @@ def test_no_space_is_put_first_where_the_file_says_so() -> None:
     assert file.decode([11]) == " ab"
 
 
+def test_bytes_that_are_written_as_normal_tokens_are_bytes() -> None:
+    types = [2, 3, 3, 3, 4, 1, 1, *[1] * 6]
+
+    assert encoded(sentencepiece_text(token_type=types), "a\n") == [7, 8, 5]
+
+
+def test_an_ordinary_token_does_not_stand_for_unknown_characters() -> None:
+    text = sentencepiece_text(token_type=[1, 3, 3, 3, 4, 6, 6, *[1] * 6])
+
+    with pytest.raises(TokenizerError, match="the vocabulary lacks a character"):
+        encoded(text, "é")
+
+
 def test_integer_scores_are_scores() -> None:
     scores = [0] * 7 + [-10] * 3 + [-2, -3, -1]
 
@@ -227,6 +240,7 @@ def test_integer_scores_are_scores() -> None:
     ("edits", "says"),
     [
         ({"scores": [-1000.0] * 13}, "one score"),
+        ({"scores": [float("nan")] * 13}, "is not a number"),
         ({"scores": [0.0]}, "1 scores for 13 tokens"),
         ({"scores": None}, "lacks tokenizer.ggml.scores"),
         ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 5, 1, 1]}, "'▁ab' is made through an unused one"),

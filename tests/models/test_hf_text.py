@@ -72,6 +72,9 @@ NAMED = {
 }
 MAP = {"eos_token": "<eot>", "pad_token": {"content": "<begin>", "lstrip": False, "rstrip": False, "normalized": False}}
 
+STRIPS = {"__type": "AddedToken", "content": "<eot>", "lstrip": True, "normalized": False, "special": True}
+MORE = ("a <eot> <begin>b", [64, EOT, 220, BEGIN, 65], "a b", "||||hi")
+
 # Files, a text, its ids and what is decoded of them, the rendered chat: as transformers 5.24.0 gives them.
 RECORDED: list[tuple[dict[str, Any], str, list[int], str, str]] = [
     ({"tokenizer_config": DECODED}, "a<eot>  b", [64, EOT, 65], "ab", "|<eot>|||hi"),
@@ -108,6 +111,22 @@ RECORDED: list[tuple[dict[str, Any], str, list[int], str, str]] = [
     ),
     ({"tokenizer_config": {"bos_token": None, "eos_token": "<end>"}}, "ab", [AB], "ab", "|<end>|||hi"),
     ({"tokenizer_config": {}}, "ab", [AB], "ab", "||||hi"),
+    # Further special tokens, in a list or by name.
+    ({"tokenizer_config": {"additional_special_tokens": ["<begin>", STRIPS]}}, *MORE),
+    ({"tokenizer_config": {"extra_special_tokens": [STRIPS, "<begin>"]}}, *MORE),
+    ({"tokenizer_config": {"extra_special_tokens": {"image_token": "<begin>", "end_token": STRIPS}}}, *MORE),
+    ({"tokenizer_config": {"image_token": "<begin>", "end_token": STRIPS}}, *MORE),
+    ({"tokenizer_config": {}, "special_tokens_map": {"additional_special_tokens": ["<begin>", STRIPS]}}, *MORE),
+    (
+        {
+            "tokenizer_config": {"additional_special_tokens": ["<begin>"]},
+            "special_tokens_map": {"additional_special_tokens": ["<eot>"]},
+        },
+        "a<eot><begin>",
+        [64, 27, 68, 78, 83, 29, BEGIN],
+        "a<eot>",
+        "||||hi",
+    ),
 ]
 
 
@@ -218,6 +237,10 @@ TWICE = processors.TemplateProcessing(single="<begin> $A $A", special_tokens=[("
         ("$A", {"unk_token": "\ud800"}, "unk_token has half a character"),
         ("$A", {"chat_template": "\ud800"}, "chat_template has half a character at 0"),
         ("$A", {"chat_template": [{"name": "default", "template": "x\udfff"}]}, "chat_template has half a character"),
+        ("$A", {"eos_token": {"content": "<end>", "lstrip": "no"}}, "eos_token is .* flags are not all"),
+        ("$A", {"added_tokens_decoder": {"9" * 5000: "<a>"}}, "added_tokens_decoder is not an object"),
+        ("$A", {"extra_special_tokens": "<end>"}, "extra_special_tokens is '<end>'"),
+        ("$A", {"additional_special_tokens": [3]}, "additional_special_tokens is 3"),
         ("$A", {"added_tokens_decoder": []}, "added_tokens_decoder is not an object"),
         ("$A", {"added_tokens_decoder": {"x": "<a>"}}, "added_tokens_decoder is not an object"),
         ("$A", {"added_tokens_decoder": {"256": {"content": "<end>", "special": 1}}}, "flags are not all"),

@@ -143,6 +143,11 @@ def test_added_tokens_that_the_normalizer_makes_too_long_are_refused_before_they
             TokenizerFile(text)
 
 
+def test_tokens_to_be_added_that_the_normalizer_makes_too_long_are_refused() -> None:
+    with pytest.raises(TokenizerError, match=r"the normalizer of tokenizer\.json may"):
+        with_tokens(multiplying("normalizer").to_str().encode(), [("a", {"normalized": True})])
+
+
 def test_saved_truncation_and_padding_are_switched_off() -> None:
     library = bpe()
     library.enable_truncation(max_length=2)

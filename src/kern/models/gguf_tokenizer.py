@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, Final
 
 from kern.models.checkpoint import CheckpointError
@@ -12,6 +13,8 @@ from kern.models.gguf_vocabulary import ELSEWHERE, GgufVocabulary, Kind, listed
 
 _SPACE: Final = "▁"
 """How SentencePiece writes a space."""
+_BYTES: Final = frozenset(f"<0x{byte:02X}>" for byte in range(256))
+"""Its tokens of single bytes, which some converters write as normal ones."""
 
 # What comes before a text's merges, as llama.cpp's `llama-vocab.cpp` and the models' own tokenizer.json have it.
 _WORDS: Final = (
@@ -83,9 +86,9 @@ def sentencepiece(
         models.BPE(
             vocab=ids,
             merges=merges,
-            unk_token=None if unknown is None else vocabulary.tokens[unknown],
+            unk_token=None if unknown is None or not _is_special(vocabulary, unknown) else vocabulary.tokens[unknown],
             fuse_unk=True,
-            byte_fallback=bool(vocabulary.of(Kind.BYTE)),
+            byte_fallback=not _BYTES.isdisjoint(ids),
         )
     )
     spaces = normalizers.Replace(" ", _SPACE)
@@ -93,6 +96,10 @@ def sentencepiece(
     back = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*back, decoders.Strip(" ", 1, 0)] if space_first else back)
     return _with_added(tokenizer, vocabulary)
+
+
+def _is_special(vocabulary: GgufVocabulary, id: int) -> bool:
+    return vocabulary.kinds[id] in (Kind.UNKNOWN, Kind.CONTROL)
 
 
 def _with_added(tokenizer: Any, vocabulary: GgufVocabulary) -> bytes:
@@ -127,8 +134,11 @@ def _scored_merges(
     scores = listed(metadata, "scores", float, int)
     if len(scores) != len(vocabulary.tokens):
         raise CheckpointError(f"the GGUF has {len(scores)} scores for {len(vocabulary.tokens)} tokens", ELSEWHERE)
+    if any(isnan(score) for score in scores):
+        raise CheckpointError("a score of the GGUF's tokens is not a number", ELSEWHERE)
     _check_unused(vocabulary, ids)
-    made = [token for token, id in ids.items() if vocabulary.kinds[id] in (Kind.NORMAL, Kind.USER_DEFINED)]
+    mergeable = (Kind.NORMAL, Kind.USER_DEFINED)
+    made = [token for token, id in ids.items() if vocabulary.kinds[id] in mergeable and token not in _BYTES]
     merges = [(scores[ids[token]], left, right) for token in made for left, right in _halves(token, ids)]
     if len(merges) > 1 and len({score for score, _, _ in merges}) == 1:
         raise CheckpointError("the GGUF's tokens have one score, so that the order of merges is unknown", ELSEWHERE)

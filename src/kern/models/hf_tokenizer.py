@@ -33,7 +33,7 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
     known = file.added_tokens()
     changes = [token for token in added if token.content not in known or token.overrides]
     if changes:
-        content = with_tokens(content, [(token.content, token.flags) for token in changes])
+        content = _completed(content, changes, path)
         file = _open(content, path)
     for token in added:
         if token.id is not None and file.id(token.content) != token.id:
@@ -48,6 +48,13 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
 def _open(content: bytes, path: Path) -> TokenizerFile:
     try:
         return TokenizerFile(content)
+    except TokenizerError as error:
+        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
+
+
+def _completed(content: bytes, tokens: Sequence[Added], path: Path) -> bytes:
+    try:
+        return with_tokens(content, [(token.content, token.flags) for token in tokens])
     except TokenizerError as error:
         raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ from kern.models.folder_files import read_file, read_json
 
 NAMES: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """The names that chat templates know (transformers, `SPECIAL_TOKENS_ATTRIBUTES`)."""
+_NAME: Final = re.compile("[a-z_]+_token")
+_ID: Final = re.compile("[0-9]{1,9}")
 _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -43,19 +46,15 @@ def folder_tokens(folder: Path, settings: Mapping[str, Any]) -> FolderTokens:
     special_tokens_map.json and added_tokens.json count where there is no `added_tokens_decoder`. Raises
     CheckpointError.
     """
-    path = folder / "tokenizer_config.json"
-    where = dict.fromkeys(NAMES, path)
-    named = {name: settings[name] for name in NAMES if name in settings}
+    path, older_path = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
     decoder = settings.get("added_tokens_decoder")
-    if decoder is None:
-        older = folder / "special_tokens_map.json"
-        found = optional_settings(older)
-        named |= {name: found[name] for name in NAMES if name in found}
-        where |= {name: older for name in NAMES if name in found}
-    texts = {name: _text(value, name, where[name]) for name, value in named.items() if value is not None}
+    older = optional_settings(older_path) if decoder is None else {}
+    more = _more(settings, path) or _more(older, older_path)
+    named = {**_named(settings, path), **_named(older, older_path), **{name: each for name, each in more if name}}
+    texts = {name: token.content for name, token in named.items()}
     added = _legacy(folder, frozenset(texts.values())) if decoder is None else _decoder(decoder, path)
     # What is named is special, and is added where it has not been.
-    listed = (*added, *(_named(named[name], texts[name]) for name in texts))
+    listed = (*added, *named.values(), *(each for _, each in more))
     first = {token.content: token for token in reversed(listed)}
     special = frozenset(texts.values())
     return FolderTokens(texts, tuple(_special(token, special) for token in listed if first[token.content] is token))
@@ -90,26 +89,39 @@ def _text(value: Any, name: str, path: Path) -> str:
     return spelled(text, name, path)
 
 
-def _named(value: Any, text: str) -> Added:
-    flags = {name: value[name] for name in _FLAGS if value.get(name) is not None} if isinstance(value, dict) else {}
-    return Added(text, None, flags | {"special": True})
+def _token(value: Any, name: str, path: Path, id: int | None = None, **flags: bool) -> Added:
+    """A token as a file has it: a text, or an object of its content and flags."""
+    given = {flag: value[flag] for flag in _FLAGS if flag in value} if isinstance(value, dict) else {}
+    if not all(isinstance(flag, bool) for flag in given.values()):
+        raise CheckpointError(f"{path}: {name} is {shown(value)}; its flags are not all true or false")
+    return Added(_text(value, name, path), id, given | flags, overrides=id is not None)
+
+
+def _named(settings: Mapping[str, Any], path: Path) -> dict[str, Added]:
+    """The tokens that have a name of their own: those of NAMES, and any other `…_token` that is one."""
+    return {
+        name: _token(value, name, path, special=True)
+        for name, value in settings.items()
+        if (name in NAMES and value is not None) or (_NAME.fullmatch(name) and isinstance(value, str | dict))
+    }
+
+
+def _more(settings: Mapping[str, Any], path: Path) -> list[tuple[str, Added]]:
+    """Further special tokens, by name where they have one that a template can use."""
+    name = "extra_special_tokens" if settings.get("extra_special_tokens") else "additional_special_tokens"
+    found = settings.get(name) or []
+    if not isinstance(found, list | dict):
+        raise CheckpointError(f"{path}: {name} is {shown(found)}, neither a list of tokens nor tokens by name")
+    pairs = found.items() if isinstance(found, dict) else (("", value) for value in found)
+    return [(key if _NAME.fullmatch(key) else "", _token(value, name, path, special=True)) for key, value in pairs]
 
 
 def _decoder(decoder: Any, path: Path) -> tuple[Added, ...]:
     """`added_tokens_decoder`: tokens with their flags, by id."""
-    if not isinstance(decoder, dict) or not all(key.isascii() and key.isdecimal() for key in decoder):
+    if not isinstance(decoder, dict) or not all(_ID.fullmatch(key) for key in decoder):
         raise CheckpointError(f"{path}: added_tokens_decoder is not an object from ids to tokens")
-    return tuple(_decoded(decoder, path))
-
-
-def _decoded(decoder: Mapping[str, Any], path: Path) -> Iterator[Added]:
-    for key in sorted(decoder, key=int):
-        name, value = f"added_tokens_decoder.{key}", decoder[key]
-        text = _text(value, name, path)
-        flags = {flag: value[flag] for flag in _FLAGS if flag in value} if isinstance(value, dict) else {}
-        if not all(isinstance(flag, bool) for flag in flags.values()):
-            raise CheckpointError(f"{path}: {name} is {shown(value)}; its flags are not all true or false")
-        yield Added(text, int(key), flags, overrides=True)
+    ids = sorted(decoder, key=int)
+    return tuple(_token(decoder[id], f"added_tokens_decoder.{id}", path, id=int(id)) for id in ids)
 
 
 def _legacy(folder: Path, special: frozenset[str]) -> tuple[Added, ...]:

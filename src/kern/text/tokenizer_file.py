@@ -58,8 +58,7 @@ class TokenizerFile:
 
     def state(self, part: str) -> Any:
         """A part of it as tokenizer.json has it (`normalizer`, `decoder`, `post_processor`), None without one."""
-        found = getattr(self._library, part)
-        return None if found is None else json.loads(found.__getstate__())
+        return _state(getattr(self._library, part))
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text` with nothing added. Raises TokenizerError."""
@@ -90,6 +89,11 @@ class TokenizerFile:
         return frozenset(token.content for token in self._library.get_added_tokens_decoder().values())
 
 
+def _state(part: Any) -> Any:
+    """A part of a tokenizer as the library saves it, None for None."""
+    return None if part is None else json.loads(part.__getstate__())
+
+
 def with_tokens(content: bytes, tokens: Sequence[tuple[str, Mapping[str, bool]]]) -> bytes:
     """tokenizer.json with these added tokens, each with its flags (`special`, `lstrip`); as it is where it has them.
 
@@ -105,6 +109,9 @@ def with_tokens(content: bytes, tokens: Sequence[tuple[str, Mapping[str, bool]]]
     missing = [token for token in given if repr(token) != repr(known.get(token.content))]
     if not missing:
         return content
+    normalizer = _state(library.normalizer)
+    for token in missing:
+        _check_normalized(normalizer, token.content)  # the library normalizes them when it takes them
     library.no_truncation()
     library.no_padding()
     _guarded("cannot take more tokens", library.add_tokens, missing)
