@@ -7,9 +7,9 @@ PROMPT ?= The three most important inventions of the nineteenth century were
 
 .PHONY: demo test test-slow test-gpu lint unit format docs bench wheel clean
 
-# An artifact that was built without the draft is built again with it.
+# An artifact that was built without the draft, or by an older kern, is built again.
 demo: .venv/installed
-	@grep -qs '"begin_spec"' $(ARTIFACT)/manifest.json \
+	@grep -qs '"begin_spec"' $(ARTIFACT)/manifest.json && grep -qs '"version": 2,' $(ARTIFACT)/text.json \
 		|| $(BIN)/kern build smollm2 --draft $(DRAFT) --target host --force -o $(ARTIFACT)
 	@$(BIN)/kern verify $(ARTIFACT) --target host
 	@$(BIN)/kern run $(ARTIFACT) --prompt "$(PROMPT)" --max-tokens 96

@@ -90,6 +90,14 @@ def test_the_beginning_is_the_templates_and_comes_once() -> None:
     assert ids[0] == 258
 
 
+def test_a_template_knows_the_folders_tokens_by_name() -> None:
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    settings = tokenizer("{{ pad_token }}{{ unk_token }}{{ eos_token }}{{ bos_token }}{{ sep_token }}").settings
+    found = Tokenizer(settings.model_copy(update={"special_tokens": names}), None)
+
+    assert render(found, HELLO) == "<pad><unk></s><s>"
+
+
 def test_a_template_that_makes_no_text_is_refused() -> None:
     with pytest.raises(NotText, match="half a character"):
         chat_prompt(bytes_tokenizer(template="{{ messages[0].content }}"), [{"role": "user", "content": "\ud800"}])

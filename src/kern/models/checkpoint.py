@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
@@ -23,13 +23,15 @@ class CheckpointError(KernError):
 class TextSource:
     """The text side of a checkpoint: `tokenizer_json` is in the format of the tokenizers library.
 
-    Without a tokenizer there is no text, and prompts are ids.
+    Without a tokenizer there is no text, and prompts are ids. `special_tokens` are the tokens that the chat template
+    knows by name (`bos_token`).
     """
 
     tokenizer_json: bytes | None = None
     stop_ids: tuple[int, ...] = ()
     bos: int | None = None
     chat_template: str | None = None
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,14 +49,12 @@ def render(tokenizer: Tokenizer, messages: Sequence[Message]) -> str:
     settings = tokenizer.settings
     if settings.chat_template is None:
         raise ChatError("this folder has no chat template", "give the prompt as it is, without --chat")
-    stop = settings.stop_ids[0] if settings.stop_ids else None
     names: dict[str, Any] = {
+        **settings.special_tokens,
         "messages": list(messages),
         "tools": None,
         "documents": None,
         "add_generation_prompt": True,
-        "bos_token": tokenizer.token(settings.bos),
-        "eos_token": tokenizer.token(stop),
     }
     try:
         text: str = _environment().from_string(settings.chat_template).render(names)

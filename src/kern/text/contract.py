@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Self, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,6 +17,8 @@ from kern.manifest.types import Buffer, BufferClass, Manifest
 PAGE: Final = 16
 """Tokens in a page of the state."""
 TEXT_FILE: Final = "text.json"
+TEXT_VERSION: Final = 2
+"""Of text.json's form: it counts up when a folder of the form before would be read wrongly."""
 TOKENIZER_FILE: Final = "tokenizer.json"
 
 TOKENS: Final = Sym(sym="tokens")
@@ -34,6 +36,8 @@ class ContractError(KernError):
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=INT_LIMIT)]
 Size: TypeAlias = Annotated[int, Field(ge=1, lt=INT_LIMIT)]
 
+TokenName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z_]+_token$")]
+
 
 class DecodeBytes(Wire):
     """Bytes that one decode step of one sequence must read, as the provider counts them."""
@@ -45,18 +49,21 @@ class DecodeBytes(Wire):
 class TextSettings(Wire):
     """text.json: what only a text caller needs.
 
-    `vocabulary` is the number of token ids, `positions` the most tokens that a sequence may have. `embedding` is the
-    weight that is looked up by id: what keeps ids within it is that it has a row for each. `bos` is put before a
-    prompt given as text; None: nothing is. `tokenizer_sha256` is that of tokenizer.json, None where the folder has
-    none and prompts are ids.
+    `version` is that of this form. `vocabulary` is the number of token ids, `positions` the most tokens that a
+    sequence may have. `embedding` is the weight that is looked up by id: what keeps ids within it is that it has a row
+    for each. `stop_ids` end a text. `bos` is put before a prompt given as text; None: nothing is. `special_tokens` are
+    the tokens that a chat template knows by name (`{"eos_token": "<|im_end|>"}`). `tokenizer_sha256` is that of
+    tokenizer.json, None where the folder has none and prompts are ids.
     """
 
+    version: Literal[2] = TEXT_VERSION
     vocabulary: Size
     positions: Size
     embedding: Name
     stop_ids: tuple[Count, ...]
     bos: Count | None
     chat_template: str | None
+    special_tokens: dict[TokenName, str] = Field(default_factory=dict)
     tokenizer_sha256: str | None
     decode_bytes: DecodeBytes
 

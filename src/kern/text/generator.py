@@ -69,7 +69,7 @@ class Generation:
         # The last token needs no state of its own, so one more than the room left can be generated.
         steps = min(self._max_tokens, generator.capacity - len(prompt) + 1)
         ids = generator.decode(number, prompt[-1], len(prompt) - 1, steps, self.accepted)
-        stream = TextStream(generator.tokenizer)
+        stream = TextStream(generator.tokenizer, prompt)
         for step in range(steps):
             started = time.perf_counter()
             id = _existing(next(ids), generator.tokenizer)
