@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-MAX_COMPARED: Final = 2**24
-"""Most pairs of letters that are compared in search of near names, in one manifest: a second of work or less."""
+MAX_COMPARED: Final = 2**22
+"""Most pairs of letters that are compared in search of near names, in one manifest: a part of a second."""
 
 
 class Effort:
