@@ -47,12 +47,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A program header: `size` bytes at `offset` of the file, seen at `address` when loaded."""
+    """A program header: `size` bytes at `offset` of the file, seen at `address` when loaded, `memory` bytes there."""
 
     type: str | int
+    flags: int
     offset: int
     address: int
     size: int
+    memory: int
+    align: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,5 +194,14 @@ class Elf:
             if found["p_offset"] + found["p_filesz"] > len(self.image):
                 raise BadModule(f"it is cut off: segment {index} reaches past its end")
         return tuple(
-            Segment(found["p_type"], found["p_offset"], found["p_vaddr"], found["p_filesz"]) for found in headers
+            Segment(
+                found["p_type"],
+                found["p_flags"],
+                found["p_offset"],
+                found["p_vaddr"],
+                found["p_filesz"],
+                found["p_memsz"],
+                found["p_align"],
+            )
+            for found in headers
         )
