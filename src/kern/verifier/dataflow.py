@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.params import DType
 from kern.manifest.types import BufferArg, Dispatch, DispatchArg, Program
+from kern.verifier import results
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
 from kern.verifier.unresolved import Unresolved, slots
@@ -19,7 +20,7 @@ NOTHING_WROTE = Code(
     "read of what nothing wrote",
     "A workspace or output holds nothing at the start of a program: its memory served others before. Some earlier "
     "dispatch of the same program must write it; a write to any part counts. What outlives a program is a carry.",
-    edit("/programs/fill/dispatches/1/args/1", '{"buf": "scaled"}', '{"buf": "mixed"}'),
+    edit("/programs/fill/dispatches/0/args/0/buf", '"scaled"', '"mixed"'),
 )
 INPUT_WRITTEN = Code(
     "K0802",
@@ -64,6 +65,7 @@ def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
     for name in scope.manifest.buffers:
         if name in never and not {None, scope.manifest.buffers[name].dtype} & unresolved.written:
             yield _never_written(scope, name)
+    yield from results.check(scope, unresolved)
     classes = _Classes.of(scope, never | unresolved.mispassed)
     for name, program in scope.manifest.programs.items():
         yield from _Walk(scope, classes).check(program, ("programs", name, "dispatches"))
@@ -154,4 +156,4 @@ class _Walk:
         return WEIGHT_WRITTEN.at(path, f"`{name}` is a weight", "write to a workspace")
 
 
-CODES = (NOTHING_WROTE, INPUT_WRITTEN, WEIGHT_WRITTEN, OUTPUT_NEVER_WRITTEN, CARRY_NEVER_WRITTEN)
+CODES = (NOTHING_WROTE, INPUT_WRITTEN, WEIGHT_WRITTEN, OUTPUT_NEVER_WRITTEN, CARRY_NEVER_WRITTEN, *results.CODES)

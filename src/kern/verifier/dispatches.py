@@ -10,7 +10,7 @@ from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.expressions import Sym
 from kern.manifest.params import Param
 from kern.manifest.types import BufferArg, Dispatch, DispatchArg, ExprArg, Literals, StateArg
-from kern.verifier import addresses, reach, values
+from kern.verifier import addresses, aliasing, reach, values
 from kern.verifier.example import edit
 from kern.verifier.expressions import faults
 from kern.verifier.found import Found
@@ -129,6 +129,10 @@ def _dispatch(scope: Scope, program: str, dispatch: Dispatch, launches: bool) ->
         if found is not None:
             sound, path = False, ("args", index)
             yield from _unknown(scope, arg, path) if found is UNKNOWN else (found.within(path),)
+    if sound:
+        for found in aliasing.check(dispatch, interface):
+            sound = False
+            yield found
     if sound and interface.externs and launches:
         yield from reach.check(scope, program, dispatch, interface)
 
@@ -189,5 +193,5 @@ UNKNOWN = Found(BUFFER_UNKNOWN, (), "", "")
 
 CODES = (
     KERNEL_UNKNOWN, BUFFER_UNKNOWN, STATE_UNKNOWN, SYMBOL_UNKNOWN, ARGUMENT_COUNT, ARGUMENT_KIND,
-    TOO_MANY_LAUNCHES,    *addresses.CODES, *values.CODES, *reach.CODES,
+    TOO_MANY_LAUNCHES,    *addresses.CODES, *values.CODES, *reach.CODES, *aliasing.CODES,
 )  # fmt: skip
