@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from contextlib import ExitStack
@@ -74,15 +75,16 @@ class ArtifactFolder:
         except FileMissing:
             return ()
         try:
-            names = sorted(os.listdir(directory))
+            with os.scandir(directory) as entries:
+                names = [entry.name for entry in itertools.islice(entries, MAX_MODULES + 1)]
         finally:
             os.close(directory)
         if len(names) > MAX_MODULES:
             raise FileTooLarge(
-                f"{self.path / KERNELS} has {len(names):,} entries, more than the {MAX_MODULES:,} that are read",
+                f"{self.path / KERNELS} has more than the {MAX_MODULES:,} entries that are read",
                 "keep only the kernel files that the manifest uses",
             )
-        return tuple(names)
+        return tuple(sorted(names))
 
     def read_module(self, name: str) -> bytes:
         """The bytes of `kernels/NAME`.
@@ -155,7 +157,7 @@ class ArtifactFolder:
                     "is this the right file?",
                 )
             try:
-                return file.read(limit)
+                return file.read(min(size, limit))  # Python reserves what is asked for
             except OSError as error:
                 raise self._refusal(error, shown, "a file") from None
 

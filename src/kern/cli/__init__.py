@@ -7,6 +7,7 @@ import os
 import sys
 from typing import NoReturn
 
+from kern.cli import memory
 from kern.cli.interrupts import interruptible
 from kern.manifest.errors import KernError
 
@@ -29,7 +30,13 @@ def main() -> None:
     except KernError as error:
         _tell(error.message, error.help)
         sys.exit(error.exit_code)
-    except OSError as error:
+    except (MemoryError, ImportError, OSError) as error:
+        if memory.ran_out(error):
+            error.__traceback__ = None  # its frames hold what took the memory
+            _tell(*memory.reason())
+            sys.exit(1)
+        if not isinstance(error, OSError):
+            raise
         _no_output(error)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

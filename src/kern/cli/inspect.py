@@ -59,9 +59,9 @@ def _text(
         "",
         "kernels",
     ]
+    uses = Counter(dispatch.kernel for program in manifest.programs.values() for dispatch in program.dispatches)
     for name, kernel in manifest.kernels.items():
-        uses = sum(d.kernel == name for p in manifest.programs.values() for d in p.dispatches)
-        lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {counted(uses, 'time')}")
+        lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {counted(uses[name], 'time')}")
         lines += [f"    {_step_text(name, i, step, resolution, filled)}" for i, step in enumerate(kernel.impl.steps)]
         lines += [
             f"    scratch {n}: {s.dtype} [{', '.join(map(show, s.shape))}]" for n, s in kernel.impl.scratch.items()

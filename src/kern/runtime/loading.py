@@ -60,7 +60,7 @@ def load(
     bytes of weights bound, and of all.
 
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
-    ModuleError or AbiMismatch; whatever was taken by then has been given back.
+    TooManyBlocks, ModuleError or AbiMismatch; whatever was taken by then has been given back.
     """
     with ExitStack() as resources, open_folder(path) as folder:
         override = None if weights is None else Path(weights)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from kern.manifest.arrays import array_bytes, round_up
 from kern.manifest.errors import KernError
-from kern.manifest.expressions import Expr, Interval, evaluate
+from kern.manifest.expressions import Expr, Interval, bounds, evaluate
 from kern.manifest.types import Buffer, Scratch, State
 from kern.verifier import VerifiedManifest
 
@@ -65,7 +65,7 @@ def highs(ranges: Mapping[str, Interval]) -> dict[str, int]:
 
 
 def _most_bytes(array: Buffer | Scratch, ranges: Mapping[str, Interval]) -> int:
-    return array_bytes(array.dtype, dimensions(array.shape, highs(ranges)))
+    return array_bytes(array.dtype, (bounds(extent, ranges)[1] for extent in array.shape))
 
 
 def _state_bytes(state: State, capacity: int, sequences: int) -> int:
