@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from kern.capture.errors import RecorderNotBuilt
 from kern.capture.toolkit import Toolkit
 from kern.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
+from kern.working_folder import working_folder
 
 SOURCES: Final = Path(__file__).parent / "recorder"
 _FLAGS: Final = (
@@ -37,8 +37,8 @@ def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
         hash = library.with_suffix(".sha256")
         if _is_kept(library, hash):
             return library
-        with tempfile.TemporaryDirectory(prefix=".recorder-", dir=folder) as scratch:
-            built, its_hash = Path(scratch, library.name), Path(scratch, hash.name)
+        with working_folder(".recorder-", folder) as scratch:
+            built, its_hash = scratch / library.name, scratch / hash.name
             _compile(toolkit, compiler, built)
             built.chmod(0o755)
             its_hash.write_text(hashlib.sha256(built.read_bytes()).hexdigest())

