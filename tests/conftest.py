@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
 
 SMOLLM2_DRAFT = Path(__file__).parents[1] / "assets" / "smollm2-draft"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_umask() -> Iterator[None]:
+    """Files of a cache that a group may write are not trusted, and tests put some there."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(scope="session")

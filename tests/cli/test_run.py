@@ -18,6 +18,7 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
+from kern.text.tokenizer import Tokenizer
 from support.tokenizers import bytes_tokenizer
 
 IDS = ("--prompt-ids", "1,2,3")
@@ -542,3 +543,22 @@ def test_usage_errors_exit_2(kern: Kern) -> None:
         done = kern(*arguments)
         assert done.code == 2
         assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1)])
+def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
+    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
+) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    load = Tokenizer.load.__func__  # type: ignore[attr-defined]
+
+    def load_and_replace(cls: type[Tokenizer], path: Path) -> object:
+        read = load(cls, path)
+        folder.rename(tmp_path / "old")
+        shutil.copytree(tiny, folder)
+        return read
+
+    monkeypatch.setattr(Tokenizer, "load", classmethod(load_and_replace))
+    monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
+    refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from kern.cli import memory
 from kern.cli.interrupts import interruptible
+from kern.cli.warned import show_warnings
 from kern.manifest.errors import KernError
 
 _INTERRUPTED = 130
@@ -21,6 +22,7 @@ def main() -> None:
     # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
     _open_output()
+    show_warnings()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

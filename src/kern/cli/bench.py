@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.loading import LoadOptions, check_same, loaded, place, report
 from kern.cli.terminal import printable
 from kern.cli.trace import check_place, write_trace
 from kern.cli.units import rate
@@ -41,8 +41,10 @@ def bench(
     """
     if trace is not None:
         check_place(trace)  # so that a wrong path is told before the measuring
+    before = place(path)
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
+        check_same(path, before)
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
         speculating = None if spec is None else Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
         if speculating is not None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kern.artifact.errors import FolderReplaced
 from kern.cli import diagnostics
 from kern.cli.progress import bar
 from kern.cli.terminal import printable
@@ -63,6 +64,21 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
             name = executable.device.name
             print(f"note: nothing to tune: device {name} has one algorithm for each operator", file=sys.stderr)
         yield executable, time.perf_counter() - start
+
+
+def place(path: Path) -> tuple[int, int]:
+    """Which folder is at a path; (0, 0) for none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def check_same(path: Path, before: tuple[int, int]) -> None:
+    """Raises FolderReplaced where another folder is there now: the tokenizer and the weights must be of one build."""
+    if place(path) != before:
+        raise FolderReplaced(f"{path} was replaced while it was loaded", "start again")
 
 
 def report(executable: Executable, seconds: float, graphs: Sequence[tuple[str, int]] = ()) -> None:

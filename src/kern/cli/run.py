@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.loading import LoadOptions, check_same, loaded, place, report
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.terminal import printable
@@ -30,11 +30,13 @@ def run(
     as_json: bool,
 ) -> None:
     """Generate after a prompt: streamed text, or one JSON object at the end."""
+    before = place(path)
     tokenizer = Tokenizer.load(path)
     prompt = source.resolve(tokenizer)
     options = options.fitting(tokenizer.settings)
     check_prompt(prompt, tokenizer, options.capacity)
     with loaded(path, options) as (executable, seconds):
+        check_same(path, before)
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
         generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop)
         if as_json:
@@ -110,6 +112,7 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
 
 def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
     """Score the text in a file, or on stdin for `-`."""
+    before = place(path)
     tokenizer = Tokenizer.load(path)
     if not tokenizer.has_vocabulary:
         raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.text.score")
@@ -117,6 +120,7 @@ def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) ->
     options = options.fitting(tokenizer.settings)
     check_text(ids, tokenizer, options.capacity)
     with loaded(path, options) as (executable, seconds):
+        check_same(path, before)
         if not as_json:
             report(executable, seconds)
         with bar("scoring") as progress:

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 import kern.device.host
 from kern.manifest.errors import KernError
+from kern.working_folder import working_folder
 
 SOURCES: Final = Path(__file__).parent / "host"
 ABI_HEADERS: Final = Path(kern.device.host.__file__).parent
@@ -59,9 +59,9 @@ def compile_host_modules(target: str) -> Mapping[str, bytes]:
         raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
     compiler = compiler_command()
     try:
-        with tempfile.TemporaryDirectory(prefix="kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
+        with working_folder("kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
             jobs = {
-                source: pool.submit(_compile, compiler, target, source, Path(folder))
+                source: pool.submit(_compile, compiler, target, source, folder)
                 for source in sorted(SOURCES.glob("*.c"))
             }
             return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
