@@ -99,7 +99,7 @@ static void attend_block(const attention *t, block_memory *b, int64_t rows, int6
 }
 
 static void store_out(bf16 *to, const float *sum, float total, int64_t dim) {
-    float scale = total > 0.0f || total != total ? 1.0f / total : 0.0f; /* no keys: zeros */
+    float scale = total == 0.0f ? 0.0f : 1.0f / total; /* no keys: zeros */
     for (int64_t d = 0; d < dim; d++) to[d] = to_bf16(sum[d] * scale);
 }
 
