@@ -237,7 +237,7 @@ def test_integers_of_numpy_are_values(executable: Executable, integer: Callable[
 
 
 def test_a_value_that_is_no_integer_is_said_to_be_none(executable: Executable) -> None:
-    with pytest.raises(SymbolOutOfBounds, match=r"rows is a float32, .*, and no integer; give an integer in 1…16"):
+    with pytest.raises(SymbolOutOfBounds, match=r"rows is a float32, .*, not an integer; give an integer in 1…16"):
         executable.run("fill", {"rows": np.float32(1), "start": 0})
 
 

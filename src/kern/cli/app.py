@@ -115,11 +115,10 @@ def schema() -> None:
 
     Example: `kern schema > manifest.schema.json`
     """
-    from json import dumps
-
+    from kern.cli.json_text import json_text
     from kern.manifest.schema import json_schema
 
-    print(dumps(json_schema(), indent=1))
+    print(json_text(json_schema(), indent=1))
 
 
 @app.command()

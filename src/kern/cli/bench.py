@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, loaded, report
 from kern.cli.terminal import printable
 from kern.cli.trace import check_place, write_trace
@@ -67,7 +67,7 @@ def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, tr
 def _as_json(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
     speculation = {} if rounds is None else {"spec": _rounds_json(rounds, found)}
     profile = {} if times is None else {"profile": [asdict(time) for time in times]}
-    return json.dumps(
+    return json_text(
         {
             "device": found.device,
             "decode": asdict(found.decode),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import Any
 
 from kern.artifact import Resolution, open_folder
 from kern.cli import diagnostics
+from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.cli.units import binary
 from kern.manifest.counts import counted
@@ -36,7 +36,7 @@ def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> N
         planned = plan(found.verified, capacity=capacity)
         manifest, filled = found.verified.manifest, occupancies(found.verified, found.resolution)
         if as_json:
-            print(json.dumps(_as_json(manifest, found.resolution, planned, filled), indent=1))
+            print(json_text(_as_json(manifest, found.resolution, planned, filled), indent=1))
         else:
             print(printable_lines(_text(manifest, found.resolution, planned, filled, capacity)))
 

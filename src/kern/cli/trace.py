@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from kern.cli.json_text import json_text
 from kern.manifest.errors import KernError
 
 
@@ -33,7 +33,7 @@ def write_trace(path: Path, trace: Mapping[str, object]) -> None:
     """Write a trace as JSON, in one step. Raises UnwritableTrace."""
     try:
         with tempfile.TemporaryDirectory(prefix=".trace-", dir=path.parent) as work:
-            (Path(work) / "trace").write_text(json.dumps(trace), encoding="utf-8")
+            (Path(work) / "trace").write_text(json_text(trace), encoding="utf-8")
             os.replace(Path(work) / "trace", path)
     except OSError as error:
         raise _unwritable(path, error) from error

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, SupportsIndex
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kern.manifest.errors import KernError
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
 from kern.runtime.profiling import LaunchTime
+from kern.runtime.symbols import as_integer
 from kern.text.contract import PAGE, PAGES, SEQS, TOKENS, TextSettings
 from kern.text.tokenizer import Tokenizer
 
@@ -106,14 +108,37 @@ class PagedSequence:
         return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}
 
 
-def check_ids(ids: Sequence[int], tokenizer: Tokenizer) -> None:
-    """Raises PromptError where there are none, or one is not in the vocabulary."""
+Ids = Sequence[SupportsIndex] | NDArray[np.integer]
+"""Token ids: integers of Python, numpy or the like in an order, or one dimension of an array."""
+
+
+def token_ids(ids: Ids, tokenizer: Tokenizer) -> list[int]:
+    """The ids as integers. Raises PromptError for none at all, and for one that is not in the vocabulary."""
+    if isinstance(ids, np.ndarray) and ids.ndim == 1:
+        ids = ids.tolist()
+    if not isinstance(ids, Sequence) or isinstance(ids, str | bytes | bytearray):
+        raise PromptError(
+            f"the prompt is a {type(ids).__name__}, neither text nor a list of token ids", "give a list of integers"
+        )
     if not ids:
         raise PromptError("the prompt is empty", "give at least one token")
     vocabulary = tokenizer.settings.vocabulary
-    for place, id in enumerate(ids):
+    integers = []
+    for place, given in enumerate(ids):
+        id = as_integer(given)
+        if id is None:
+            raise PromptError(f"token id {given!r} at place {place} is not an integer", f"ids are 0…{vocabulary - 1}")
         if not 0 <= id < vocabulary:
             raise PromptError(f"token id {id} at place {place} is out of range", f"ids are 0…{vocabulary - 1}")
+        integers.append(id)
+    return integers
+
+
+def check_count(what: str, count: object) -> None:
+    """Raises PromptError for a number of tokens that is not an integer of at least 1."""
+    integer = as_integer(count)
+    if integer is None or integer < 1:
+        raise PromptError(f"{what} is {count!r}", "give an integer of at least 1")
 
 
 def check_room(what: str, tokens: int, capacity: int, settings: TextSettings) -> None:
