@@ -13,7 +13,7 @@ import numpy as np
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.text.choices import total
-from kern.text.contract import TOKENS, check_scoring
+from kern.text.contract import check_scoring
 from kern.text.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
 from kern.text.tokenizer import Tokenizer
 
@@ -60,9 +60,11 @@ def score(
         sequence.require(number)
         part = given[start : start + chunk]
         sequence.place(part, start)
-        executable.write("targets", np.asarray(targets[start : start + chunk], dtype=np.int64))
+        executable.write(
+            "targets", np.array(targets[start : start + chunk], dtype=np.int64), sequence.values(len(part))
+        )
         sequence.run(("score", len(part)))
-        summed += total(executable.read("nll", {TOKENS.sym: len(part)}), "score", start)
+        summed += total(executable.read("nll", sequence.values(len(part))), "score", start)
         if progress is not None:
             progress(start + len(part), len(given))
     return Score(len(targets), summed / len(targets))

@@ -51,7 +51,7 @@ class PagedSequence:
         self._graphs: dict[tuple[SizedCall, ...], ExecutableGraph] = {}
         self.capacity = min(executable.capacity, settings.positions)
         self._pages = -(-self.capacity // PAGE)
-        executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1))
+        executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1), self.values(1))
 
     def begin(self) -> int:
         """Take the state for a new text, and give the text's number."""
@@ -76,12 +76,12 @@ class PagedSequence:
         """Write the inputs of a call whose first token stands at position `start`."""
         end = start + len(ids)
         positions = np.arange(start, end, dtype=np.int64)
-        write = self.executable.write
-        write("token_ids", np.asarray(ids, dtype=np.int64))
-        write("positions", positions)
-        write("slot_mapping", positions)
-        write("seq_lens", np.array([end], dtype=np.int32))
-        write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32))
+        write, values = self.executable.write, self.values(len(ids))
+        write("token_ids", np.array(ids, dtype=np.int64), values)
+        write("positions", positions, values)
+        write("slot_mapping", positions, values)
+        write("seq_lens", np.array([end], dtype=np.int32), values)
+        write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32), values)
 
     def record(self, *calls: SizedCall) -> None:
         """Have `run` of these calls replay a graph from now on."""
@@ -89,11 +89,11 @@ class PagedSequence:
 
     def recorded(self, *calls: SizedCall) -> ExecutableGraph:
         """A graph that runs these calls over the inputs in place."""
-        return self.executable.graph([(program, self._values(tokens)) for program, tokens in calls])
+        return self.executable.graph([(program, self.values(tokens)) for program, tokens in calls])
 
     def profile(self, program: str, tokens: int) -> tuple[LaunchTime, ...]:
         """Run `program` over the inputs in place, and wait; the time of each launch."""
-        return self.executable.profile(program, self._values(tokens))
+        return self.executable.profile(program, self.values(tokens))
 
     def run(self, *calls: SizedCall) -> None:
         """Run these calls, in order, over the inputs in place."""
@@ -102,9 +102,10 @@ class PagedSequence:
             graph.launch()
             return
         for program, tokens in calls:
-            self.executable.run(program, self._values(tokens))
+            self.executable.run(program, self.values(tokens))
 
-    def _values(self, tokens: int) -> dict[str, int]:
+    def values(self, tokens: int) -> dict[str, int]:
+        """The symbol values of a call of so many tokens."""
         return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}
 
 
