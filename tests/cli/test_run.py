@@ -550,7 +550,7 @@ def test_help_imports_neither_pydantic_nor_numpy() -> None:
 
 def test_every_command_has_help_with_an_example(kern: Kern) -> None:
     listed = kern("--help").out
-    for command in ("build", "verify", "explain", "schema", "doctor", "inspect", "run", "score", "bench"):
+    for command in ("build", "verify", "explain", "schema", "doctor", "inspect", "run", "score", "bench", "call"):
         assert command in listed
         text = kern(command, "--help").out
         assert f"kern {command}" in text.split("Usage", 1)[1]
