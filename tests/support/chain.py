@@ -21,7 +21,13 @@ CONFIG: Final = replace(preset("llama", "tiny"), tied_embeddings=False)
 
 
 def write_chain(
-    folder: Path, *, broken: int | None = None, banned: int | None = None, gain: float = 1, target: str = "host"
+    folder: Path,
+    *,
+    broken: int | None = None,
+    banned: int | None = None,
+    gain: float = 1,
+    target: str = "host",
+    draft: str | None = None,
 ) -> Path:
     """The model's folder: its layers add nothing, id i is dimension i, whose logit for i + 1 is `gain` · √hidden.
 
@@ -45,5 +51,5 @@ def write_chain(
     (checkpoint / "config.json").write_text(json.dumps(config_json(RandomCheckpoint(CONFIG, 0))))
     save_tensors(checkpoint / "model.safetensors", {name: t.astype(ml_dtypes.bfloat16) for name, t in tensors.items()})
     bytes_library().save(str(checkpoint / "tokenizer.json"))
-    building.build("llama", folder, checkpoint=checkpoint, target=target)
+    building.build("llama", folder, checkpoint=checkpoint, target=target, draft=draft)
     return folder

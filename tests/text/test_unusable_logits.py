@@ -15,6 +15,7 @@ from kern.runtime.loading import load
 from kern.text import Generation, Generator, Tokenizer, score
 from kern.text.choices import UnusableLogits
 from kern.text.sequence import Ids, PromptError
+from kern.text.speculation import agreement
 from support.chain import CONFIG, write_chain
 from support.late import Slow
 from support.toy_speculation import POSITIONS, ROWS, continuation, settings, spoiling, write_toy
@@ -42,6 +43,12 @@ ROUNDS: list[dict[str, Any]] = [
 def broken(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
     """Nothing can be chosen after id 20."""
     return write_chain(tmp_path_factory.mktemp("broken") / "model", broken=BROKEN)
+
+
+@pytest.fixture(scope="module")
+def drafted(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
+    """The same with a random draft."""
+    return write_chain(tmp_path_factory.mktemp("drafted") / "model", broken=BROKEN, draft="random")
 
 
 def generate(
@@ -90,6 +97,23 @@ def test_in_rounds_the_verification_is_named(tmp_path: Path, accepts: list[int],
         assert generation.output_ids == follows[: place + 1]
         where = f"`{program}` at position {len(prompt) + place} "
         assert error.message.startswith(f"NaN or +inf in the logits of {where}")
+
+
+@pytest.mark.parametrize("options", [{}, {"eager": True}])
+@pytest.mark.parametrize("spec", ["device", "host"])
+def test_a_real_draft_changes_neither_the_tokens_nor_the_error(
+    drafted: Path, spec: str, options: dict[str, Any]
+) -> None:
+    with load(drafted, capacity=128) as executable:
+        generation, error = generate(executable, Tokenizer.load(drafted), [1, BROKEN - 6], spec=spec, **options)
+
+    assert generation.output_ids == list(range(BROKEN - 5, BROKEN + 1))
+    assert error.message.startswith("NaN or +inf in the logits of `verify` at position 7 ")
+
+
+@pytest.mark.parametrize(("drafts", "agreed"), [([5, 6, 7], 1), ([5, -1, 7], 1), ([-1, -1, 7], 0), ([5, 6, -1], 1)])
+def test_a_draft_that_is_no_token_agrees_with_no_prediction(drafts: list[int], agreed: int) -> None:
+    assert agreement(np.array(drafts), np.array([5, -1, 7, 8])) == agreed
 
 
 @pytest.mark.parametrize("at", [0, 1, 40, 63, 64, 65, 129])
