@@ -98,6 +98,21 @@ def test_fewer_rows_need_the_values_they_are_for(executable: Executable) -> None
     executable.write("video", video(2, 3, 5), {"f": 2, "h": 3, "w": 5})
 
 
+def test_a_call_may_name_symbols_beyond_what_a_buffer_has(tmp_path: Path) -> None:
+    b = ManifestBuilder("narrow")
+    n, m = b.symbol("n", max=8), b.symbol("m", max=4)
+    b.kernel("copy", single("copy_bytes", ("out buffer<u8>", "in buffer<u8>", "i32")))
+    b.program("wide").dispatch("copy", b.output("y", "u8", (n,)), b.input("x", "u8", (n,)), n)
+    b.program("narrow", n=(1, 1)).dispatch("copy", b.output("w", "u8", (m,)), b.input("v", "u8", (m,)), n)
+    with kern.load(write_artifact(tmp_path / "narrow", b.build(), {MODULE: toy_kernels()})) as executable:
+        executable.write("v", [1, 2], {"n": 8, "m": 2})
+        for values in ({"n": 9, "m": 2}, {"n": 1, "m": 5}):
+            with pytest.raises(SymbolOutOfBounds):
+                executable.write("v", [1, 2], values)
+        executable.run("narrow", {"n": 1, "m": 2})
+        assert executable.read("w", {"n": 8, "m": 1}).tolist() == [1]
+
+
 def test_at_counts_rows(executable: Executable) -> None:
     executable.write("video", whole := video(*BOUNDS).copy())
     for row, count in ((1, 2), (3, 1), (2, 2), (1, 0), (4, 0)):
