@@ -9,13 +9,13 @@ from typing import Final
 
 import ml_dtypes
 import numpy as np
+from tokenizers import Tokenizer, decoders, models
 
 from kern.models import build as building
 from kern.models.config import preset
 from kern.models.parameters import parameter_shapes
 from kern.models.random_checkpoint import RandomCheckpoint
 from support.hf_folder import config_json, save_tensors
-from support.tokenizers import bytes_library
 
 CONFIG: Final = replace(preset("llama", "tiny"), tied_embeddings=False)
 
@@ -32,7 +32,7 @@ def write_chain(
     """The model's folder: its layers add nothing, id i is dimension i, whose logit for i + 1 is `gain` · √hidden.
 
     The embedding of `broken` has a NaN. The logit of `banned` is -inf wherever it is asked for.
-    Its tokenizer has a token a byte: "4" is id 19.
+    Its tokenizer has a token per character: "4" is id 19.
     """
     tensors = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes(CONFIG).items()}
     for name, tensor in tensors.items():
@@ -50,6 +50,8 @@ def write_chain(
     checkpoint.mkdir(parents=True)
     (checkpoint / "config.json").write_text(json.dumps(config_json(RandomCheckpoint(CONFIG, 0))))
     save_tensors(checkpoint / "model.safetensors", {name: t.astype(ml_dtypes.bfloat16) for name, t in tensors.items()})
-    bytes_library().save(str(checkpoint / "tokenizer.json"))
+    library = Tokenizer(models.BPE(vocab={chr(33 + id): int(id) for id in ids}, merges=[]))
+    library.decoder = decoders.Fuse()
+    library.save(str(checkpoint / "tokenizer.json"))
     building.build("llama", folder, checkpoint=checkpoint, target=target, draft=draft)
     return folder

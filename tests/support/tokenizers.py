@@ -9,22 +9,14 @@ from kern.text import Tokenizer
 from kern.text.contract import DecodeBytes, TextSettings
 
 
-def bytes_library() -> Library:
-    """One token a byte, so that every character beyond ASCII is spread over several; one merge, two specials.
-
-    The id of a printable character of ASCII is its code less 33.
-    """
+def bytes_tokenizer(bos: int | None = None, template: str | None = None) -> Tokenizer:
+    """One token a byte, so that every character beyond ASCII is spread over several; one merge, two specials."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {letter: place for place, letter in enumerate([*alphabet, "<end>", "ab", "<begin>"])}
     library = Library(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens(["<end>", "<begin>"])
-    return library
-
-
-def bytes_tokenizer(bos: int | None = None, template: str | None = None) -> Tokenizer:
-    """The same as a folder's, with its settings."""
     settings = TextSettings(
         vocabulary=259,
         positions=64,
@@ -35,4 +27,4 @@ def bytes_tokenizer(bos: int | None = None, template: str | None = None) -> Toke
         tokenizer_sha256=None,
         decode_bytes=DecodeBytes(fixed=1, per_context_token=1),
     )
-    return Tokenizer(settings, bytes_library().to_str())
+    return Tokenizer(settings, library.to_str())
