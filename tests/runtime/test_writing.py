@@ -193,7 +193,7 @@ def test_floats_are_taken_for_f32(executable: Executable) -> None:
     executable.write("f32", np.array([1, 2, 3, 4], ">f4"))
     assert executable.read("f32").tolist() == [1, 2, 3, 4]
     for wrong in (1e39, -3.5e38, 2**24 + 1, 2**128, 10**400, np.float64(1e300)):
-        with pytest.raises(WrongValue, match=r"f32, which does not hold .*, number 2 of the list"):
+        with pytest.raises(WrongValue, match=r"f32, which does not hold .*, value 2 of the list"):
             executable.write("f32", [0, 0.5, wrong, 0])
 
 

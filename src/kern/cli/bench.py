@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, loaded, report
-from kern.cli.outputs import check_place, write_files
+from kern.cli.outputs import check_path, write_files
 from kern.cli.terminal import printable
 from kern.cli.units import rate
 from kern.manifest.counts import counted
@@ -41,7 +41,7 @@ def bench(
     With `trace`, profile a decode step, and write its trace there.
     """
     if trace is not None:
-        check_place(TRACE, trace)  # so that a wrong path is told before the measuring
+        check_path(TRACE, trace)  # so that a wrong path is reported before the measuring
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, loaded
 from kern.cli.npy import as_values, read_array, write_array
-from kern.cli.outputs import check_place, write_files
+from kern.cli.outputs import check_path, write_files
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
 from kern.manifest.errors import KernError
@@ -35,7 +35,7 @@ class WrongCall(KernError):
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """As they stand on the command line: each of `sets`, `inputs` and `outputs` is NAME=…."""
+    """As given on the command line: each of `sets`, `inputs` and `outputs` is NAME=…."""
 
     program: str
     sets: Sequence[str]
@@ -71,7 +71,7 @@ def call(path: Path, options: LoadOptions, given: CallOptions, *, as_json: bool)
     values = _named("--set", given.sets, _integer)
     inputs = _named("--in", given.inputs, Path)
     outputs = _named("--out", given.outputs, Path)
-    _check_places(outputs)
+    _check_paths(outputs)
     arrays = {name: read_array(file) for name, file in inputs.items()}
     with loaded(path, options) as (executable, _):
         manifest = executable.manifest
@@ -122,11 +122,11 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _check_places(outputs: Mapping[str, Path]) -> None:
+def _check_paths(outputs: Mapping[str, Path]) -> None:
     """Raises WrongCall for one file for two outputs, Unwritable for a file that could not be written."""
     homes: dict[Path, str] = {}
     for name, file in outputs.items():
-        check_place("an output", file)
+        check_path("an output", file)
         other = homes.setdefault(file.resolve(), name)
         if other != name:
             raise WrongCall(f"outputs {other!r} and {name!r} are both to be written to {file}", "name two files")

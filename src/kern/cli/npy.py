@@ -19,11 +19,11 @@ from kern.runtime.conversion import WrongDType
 _BITS: Final[dict[DType, np.dtype[Any]]] = {"bf16": np.dtype(np.uint16), "fp8e4m3": np.dtype(np.uint8)}
 _HEADERS: Final = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _REFUSED: Final = (ValueError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError, EOFError)
-"""What numpy raises for a header that is none."""
+"""What numpy raises for what is not a header."""
 
 
 class UnreadableArray(KernError):
-    """A file that holds no array."""
+    """A file that is not an array."""
 
     code: ClassVar[str] = "npy"
     exit_code: ClassVar[int] = 2

@@ -1,4 +1,4 @@
-"""Files that a command writes where it is told to: checked before its work, and put in place whole."""
+"""Files that a command writes: their paths are checked before its work, and each appears whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Unwritable(KernError):
     exit_code: ClassVar[int] = 2
 
 
-def check_place(what: str, path: Path) -> None:
+def check_path(what: str, path: Path) -> None:
     """Raises Unwritable where `what` could not be written to `path`; what is there stays as it is."""
     try:
         if path.exists() and not path.is_file():
@@ -33,7 +33,7 @@ def check_place(what: str, path: Path) -> None:
 
 
 def write_files(what: str, contents: Mapping[Path, Writing]) -> None:
-    """Write every file, and put them in place once all are whole. Raises Unwritable."""
+    """Write every file under another name, and rename them once all are whole. Raises Unwritable."""
     with ExitStack() as stack:
         whole = {path: _written(what, path, content, stack) for path, content in contents.items()}
         for path, part in whole.items():
@@ -44,7 +44,7 @@ def write_files(what: str, contents: Mapping[Path, Writing]) -> None:
 
 
 def _written(what: str, path: Path, content: Writing, stack: ExitStack) -> Path:
-    """The content in a file of its own beside `path`."""
+    """The content in a temporary file next to `path`."""
     try:
         part = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".kern-", dir=path.parent)), "part")
         with part.open("wb") as file:

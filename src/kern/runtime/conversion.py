@@ -16,7 +16,7 @@ Given = Array | Sequence[Any] | np.generic | float
 """What a caller may give for values."""
 
 _REFUSED: Final = (TypeError, ValueError, OverflowError, MemoryError, RecursionError)
-"""What numpy raises for nested lists that are no array."""
+"""What numpy raises for nested lists that are not an array."""
 
 
 class WrongDType(KernError):
@@ -75,7 +75,7 @@ def _listed(name: str, given: object, dtype: DType) -> Array:
         objects = np.array(given, dtype=object)
     except _REFUSED as error:
         raise WrongDType(
-            f"buffer {name!r} is given a list that is no array: {error}", "nest lists of one length"
+            f"buffer {name!r} is given a list that is not an array: {error}", "nest lists of one length"
         ) from None
     flat = objects.reshape(-1).tolist()
     made = _integers(name, flat, dtype) if expected.kind in "iu" else _floats(name, flat)
@@ -84,10 +84,10 @@ def _listed(name: str, given: object, dtype: DType) -> Array:
 
 def _integers(name: str, flat: list[Any], dtype: DType) -> Array:
     integers = []
-    for place, value in enumerate(flat):
+    for index, value in enumerate(flat):
         integer = as_integer(value)
         if integer is None:
-            _refuse(name, dtype, place, value, "give integers")
+            _refuse(name, dtype, index, value, "give integers")
         integers.append(integer)
     if integers:
         _check_range(name, min(integers), max(integers), dtype)
@@ -96,13 +96,13 @@ def _integers(name: str, flat: list[Any], dtype: DType) -> Array:
 
 def _floats(name: str, flat: list[Any]) -> Array:
     """The nearest f32 of floats; integers as they are."""
-    for place, value in enumerate(flat):
+    for index, value in enumerate(flat):
         integer = as_integer(value)
         if integer is None and not isinstance(value, float | np.floating):
-            _refuse(name, "f32", place, value, "give floats")
+            _refuse(name, "f32", index, value, "give floats")
         if not _held(value if integer is None else integer):
             raise WrongValue(
-                f"buffer {name!r} is f32, which does not hold {value!r:.40}, number {place} of the list",
+                f"buffer {name!r} is f32, which does not hold {value!r:.40}, value {index} of the list",
                 "give what it holds, or an array that was converted",
             )
     return np.array([float(value) for value in flat], np.float32)
@@ -126,7 +126,7 @@ def _check_range(name: str, least: int, most: int, dtype: DType) -> None:
         raise WrongValue(f"buffer {name!r} is {dtype}, which does not hold {wrong}", f"it holds {held.min}…{held.max}")
 
 
-def _refuse(name: str, dtype: DType, place: int, value: object, help: str) -> NoReturn:
+def _refuse(name: str, dtype: DType, index: int, value: object, help: str) -> NoReturn:
     raise WrongDType(
-        f"buffer {name!r} is {dtype}, number {place} of the list is a {type(value).__name__}, {value!r:.40}", help
+        f"buffer {name!r} is {dtype}, value {index} of the list is a {type(value).__name__}, {value!r:.40}", help
     )

@@ -14,7 +14,7 @@ Call = tuple[str, Values]
 
 
 class WrongCalls(KernError):
-    """What a graph is to record is no list of calls."""
+    """What a graph is to record is not a list of calls."""
 
     code: ClassVar[str] = "calls"
     exit_code: ClassVar[int] = 2

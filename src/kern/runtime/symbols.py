@@ -42,7 +42,7 @@ def checked(needed: frozenset[str], ranges: Mapping[str, Interval], values: Valu
     """The values of the `needed` symbols, every value given having been checked against `ranges`.
 
     A declared symbol that is not needed may be given: it is checked and left out. Raises SymbolMissing,
-    SymbolUnknown or SymbolOutOfBounds, SymbolError for no mapping; `where` names the call in the message.
+    SymbolUnknown or SymbolOutOfBounds, SymbolError where they are not a mapping; `where` names the call in the message.
     """
     if not isinstance(values, Mapping):
         raise SymbolError(

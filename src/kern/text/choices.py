@@ -1,4 +1,4 @@
-"""What a program chose, or how likely it found something, held against what it says where its numbers are useless."""
+"""Tokens and likelihoods as programs give them, checked for NaN and infinity in the logits behind them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from kern.manifest.errors import KernError
 
 NO_TOKEN: Final = -1
-"""What a program gives for a token where none can be chosen: NaN or +inf in the logits, or -inf for every id."""
+"""A program gives it for a token where none can be chosen: NaN or +inf in the logits, or -inf for every id."""
 
 _HELP: Final = "look for NaN or inf in the checkpoint's tensors, and at the kernels of that program"
 
 
 class UnusableLogits(KernError):
-    """Logits that no token can be chosen from, and nothing said of one."""
+    """Logits from which no token can be chosen, or that give no likelihood."""
 
     code: ClassVar[str] = "logits"
 
 
 def chosen(id: int, program: str, position: int) -> int:
-    """The token that `program` chose at `position`, that of the last token before it. Raises UnusableLogits."""
+    """The token that `program` chose from the logits at `position`. Raises UnusableLogits."""
     if id == NO_TOKEN:
         raise UnusableLogits(
             f"NaN or +inf in the logits of `{program}` at position {position} (or -inf for every id)", _HELP

@@ -24,7 +24,7 @@ _LARGEST: Final = math.log(sys.float_info.max)
 class Score:
     """`tokens` are those predicted, all but the first; `nll` is their mean negative log-likelihood in nats.
 
-    It is infinite where a token of the text is one that the model bans, by a logit of -inf.
+    It is infinite where the text has a token whose logit is -inf.
     """
 
     tokens: int

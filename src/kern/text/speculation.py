@@ -136,7 +136,7 @@ def host_driven(sequence: PagedSequence, rows: int, token: int, position: int, s
 def agreement(drafts: NDArray[np.int64], predicted: NDArray[np.int64]) -> int:
     """How many of the drafts, from the first, are what the target predicts there, [n] and [n + 1] ids.
 
-    A prediction of NO_TOKEN is none.
+    No draft agrees with a prediction of NO_TOKEN.
     """
     there = predicted[: len(drafts)]
     wrong = np.flatnonzero((drafts != there) | (there == NO_TOKEN))
