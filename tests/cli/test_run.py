@@ -288,6 +288,32 @@ def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     assert memory["workspace_lower_bound"] <= memory["workspace"] <= memory["workspace_unshared"]
 
 
+def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:
+    declared = json.loads((tiny / "manifest.json").read_text())
+    found = kern("inspect", tiny, "--json").json
+    assert set(found["buffers"]) == set(declared["buffers"])
+    assert found["buffers"]["token_ids"] == {"class": "input", "dtype": "i64", "shape": ["tokens"]}
+    assert found["buffers"]["block_table"] == {"class": "input", "dtype": "i32", "shape": ["seqs", "pages"]}
+    assert found["buffers"]["cu_seqlens_q"]["shape"] == ["seqs + 1"]
+    assert found["buffers"]["embedding"] == {"class": "weight", "dtype": "bf16", "shape": [512, 128]}
+    for name, buffer in declared["buffers"].items():
+        assert found["buffers"][name]["class"] == buffer["class"]
+        assert [extent for extent in found["buffers"][name]["shape"] if isinstance(extent, int)] == [
+            extent for extent in buffer["shape"] if isinstance(extent, int)
+        ]
+    assert found["states"] == {"kv": 4096 * declared["states"]["kv"]["bytes_per_token"]}
+    text = kern("inspect", tiny).out
+    assert "\nbuffers  (" in text
+    rows = {
+        line.split()[0]: line.split()
+        for line in text[text.index("\nbuffers") : text.index("\nprograms")].splitlines()[2:]
+        if line
+    }
+    assert set(rows) == set(declared["buffers"])
+    assert rows["block_table"] == ["block_table", "input", "i32", "[seqs,", "pages]"]
+    assert "\nstates\n  kv  " in text
+
+
 def test_bench_prints_json(kern: Kern, tiny: Path) -> None:
     found = kern("bench", tiny, "--steps", 20, "--json").json
     assert set(found) >= {"device", "decode", "prefill", "bytes_per_step", "bandwidth_share"}
@@ -525,7 +551,7 @@ def test_help_imports_neither_pydantic_nor_numpy() -> None:
 
 def test_every_command_has_help_with_an_example(kern: Kern) -> None:
     listed = kern("--help").out
-    for command in ("build", "verify", "explain", "schema", "doctor", "inspect", "run", "score", "bench"):
+    for command in ("build", "verify", "explain", "schema", "doctor", "inspect", "run", "score", "bench", "call"):
         assert command in listed
         text = kern(command, "--help").out
         assert f"kern {command}" in text.split("Usage", 1)[1]

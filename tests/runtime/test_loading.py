@@ -119,7 +119,7 @@ def test_a_manifest_without_weights_or_states_needs_no_such_file(tmp_path: Path)
     x, total, count = b.input("x", "f32", (rows, 2)), b.output("y", "f32", (1,)), b.output("n", "i32", (1,))
     b.program("main").dispatch("sum", total, count, x, 2, rows)
     with kern.load(write_artifact(tmp_path / "bare", b.build(), {MODULE: toy_kernels()})) as executable:
-        executable.write("x", np.ones((3, 2), np.float32))
+        executable.write("x", np.ones((3, 2), np.float32), {"rows": 3})
         executable.run("main", {"rows": 3})
         assert executable.read("y") == 6
 
@@ -261,7 +261,7 @@ def test_a_loaded_executable_needs_its_folder_no_more(tmp_path: Path) -> None:
     folder = toy_artifact(tmp_path / "gone")
     with kern.load(folder, capacity=CAPACITY) as executable:
         shutil.rmtree(folder)
-        executable.write("x", np.ones((1, COLUMNS), np.float32))
+        executable.write("x", np.ones((1, COLUMNS), np.float32), {"rows": 1})
         executable.run("step", {"rows": 1, "start": 0})
         weights = toy_weights()
         np.testing.assert_array_equal(executable.read("total"), 1 + weights["bias"] + weights["gain"] / 2)

@@ -115,11 +115,10 @@ def schema() -> None:
 
     Example: `kern schema > manifest.schema.json`
     """
-    from json import dumps
-
+    from kern.cli.json_text import json_text
     from kern.manifest.schema import json_schema
 
-    print(dumps(json_schema(), indent=1))
+    print(json_text(json_schema(), indent=1))
 
 
 @app.command()
@@ -287,6 +286,45 @@ def bench(
         trace=profile,
         as_json=json,
     )
+
+
+@app.command()
+def call(
+    path: Artifact,
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="One of the artifact's programs.")],
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=N", help="A symbol's value; once for each symbol.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--in", metavar="NAME=FILE", help="An input from an .npy file; once for each.")
+    ] = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--out", metavar="NAME=FILE", help="An output or carry into an .npy file.")
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=10**6, help="Runs, one after another; states and carries go on.")
+    ] = 1,
+    timed: Annotated[
+        bool, typer.Option("--time", help="Time the runs, then each launch apart in as many runs more.")
+    ] = False,
+    capacity: Capacity = 4096,
+    device: Device = "auto",
+    weights: Weights = None,
+    check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    json: Json = False,
+) -> None:
+    """Run one program of any artifact, its inputs and outputs in files of numpy.
+
+    States and carries are zeros at first. The values of a bf16 buffer are the bits of one, as numpy.save writes an
+    array of ml_dtypes or as uint16; those of an fp8e4m3 buffer as uint8. Outputs are written so.
+
+    Example: `kern call halve run --set n=4 --in x=x.npy --out y=y.npy`
+    """
+    from kern.cli.call import CallOptions, call
+    from kern.cli.loading import LoadOptions
+
+    given = CallOptions(program, sets or (), inputs or (), outputs or (), repeat, timed)
+    call(path, LoadOptions(device, capacity, weights, check), given, as_json=json)
 
 
 @app.command(context_settings={"allow_interspersed_args": False})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, check_same, loaded, place, report
+from kern.cli.outputs import check_path, write_files
 from kern.cli.terminal import printable
-from kern.cli.trace import check_place, write_trace
 from kern.cli.units import rate
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
@@ -22,6 +22,7 @@ from kern.text.speculation import Driver
 from kern.text.tokenizer import Tokenizer
 
 LENGTHS = (16, 128, 512, 2048)
+TRACE = "the trace"
 
 
 def bench(
@@ -40,7 +41,7 @@ def bench(
     With `trace`, profile a decode step, and write its trace there.
     """
     if trace is not None:
-        check_place(trace)  # so that a wrong path is told before the measuring
+        check_path(TRACE, trace)  # so that a wrong path is reported before the measuring
     before = place(path)
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
@@ -62,14 +63,15 @@ def bench(
 def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
     """Profile the step in the middle of those that were timed, write its trace, and sum its launches by kernel."""
     launches = profile_decode(executable, tokenizer, PROMPT + (WARM_UP + found.decode.steps) // 2)
-    write_trace(trace, chrome_trace(launches, found.device))
+    text = json_text(chrome_trace(launches, found.device)).encode()
+    write_files(TRACE, {trace: lambda file: file.write(text)})
     return by_kernel(launches)
 
 
 def _as_json(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
     speculation = {} if rounds is None else {"spec": _rounds_json(rounds, found)}
     profile = {} if times is None else {"profile": [asdict(time) for time in times]}
-    return json.dumps(
+    return json_text(
         {
             "device": found.device,
             "decode": asdict(found.decode),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from kern.capture import find_toolkit
 from kern.capture.errors import HeadersMissing
+from kern.cli.json_text import json_text
 from kern.device import open_device
 from kern.device.base import DeviceError
 from kern.manifest.errors import install_hint
@@ -113,7 +113,7 @@ def doctor(as_json: bool) -> None:
     """Print the findings."""
     findings = examine()
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        print(json_text([asdict(finding) for finding in findings], indent=1))
         return
     width = max(len(finding.name) for finding in findings)
     for finding in findings:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
+from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, check_same, loaded, place, report
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
@@ -107,7 +107,7 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
             "tokens_per_round": _tokens_per_round(generation) if generation.accepted else None,
             "accepted": generation.accepted,
         }
-    return json.dumps(result)
+    return json_text(result)
 
 
 def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
@@ -126,6 +126,7 @@ def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) ->
         with bar("scoring") as progress:
             found = score(executable, tokenizer, ids, progress=progress)
     if as_json:
-        print(json.dumps({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
+        print(json_text({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
     else:
-        print(f"{counted(found.tokens, 'token')}, {found.nll:.4f} nats a token, perplexity {found.perplexity:.3f}")
+        perplexity = "too large for a number" if found.perplexity is None else f"{found.perplexity:.3f}"
+        print(f"{counted(found.tokens, 'token')}, {found.nll:.4f} nats per token, perplexity {perplexity}")

@@ -42,7 +42,7 @@ class PreparedCalls:
 
     def prepared(self, program: str, values: Values) -> Prepared:
         """The launches of `program` at `values`. Raises UnknownName, a SymbolError or LaunchError."""
-        if program not in self._addresses:
+        if not isinstance(program, str) or program not in self._addresses:
             raise unknown("program", program, self._addresses)
         named = checked(self._needed[program], self._ranges[program], values, f"program {program!r}")
         key = (program, tuple(named.values()))

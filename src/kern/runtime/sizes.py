@@ -10,6 +10,7 @@ from kern.manifest.arrays import array_bytes, round_up
 from kern.manifest.errors import KernError
 from kern.manifest.expressions import Expr, Interval, bounds, evaluate
 from kern.manifest.types import Buffer, Scratch, State
+from kern.runtime.symbols import as_integer
 from kern.verifier import VerifiedManifest
 
 ScratchKey = tuple[str, str]
@@ -40,8 +41,9 @@ def sizes(verified: VerifiedManifest, capacity: int, sequences: int) -> Sizes:
     `sequences`. Raises BadCapacity.
     """
     for what, count in (("capacity", capacity), ("sequences", sequences)):
-        if count < 1:
-            raise BadCapacity(f"{what} is {count}", f"give {what} of at least 1")
+        integer = as_integer(count)
+        if integer is None or integer < 1:
+            raise BadCapacity(f"{what} is {count!r}", f"give {what}, an integer of at least 1")
     manifest, ranges = verified.manifest, verified.ranges
     return Sizes(
         {name: _most_bytes(buffer, ranges.buffers[name]) for name, buffer in manifest.buffers.items()},

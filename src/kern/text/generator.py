@@ -11,7 +11,7 @@ from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.text.contract import ContractError, check_generation, check_speculation, round_calls
 from kern.text.decoding import Decode, device_fed, host_fed
-from kern.text.sequence import PagedSequence, PromptError, SizedCall, check_ids, check_room
+from kern.text.sequence import Ids, PagedSequence, PromptError, SizedCall, check_count, check_room, token_ids
 from kern.text.speculation import Driver, Rounds, device_driven, host_driven, speculative
 from kern.text.tokenizer import TextStream, Tokenizer
 
@@ -117,8 +117,7 @@ class Generator:
             raise PromptError(f"spec is {spec!r}", f"give one of {', '.join(map(repr, DRIVERS))}, or None")
         self.spec: Driver | None = spec
         self.rows = 1 if spec is None else check_speculation(executable.manifest, tokenizer.settings)
-        if chunk < 1:
-            raise PromptError(f"a chunk of {chunk} tokens is none", "give at least 1")
+        check_count("chunk", chunk)
         self.tokenizer = tokenizer
         self._sequence = PagedSequence(executable, tokenizer.settings)
         self._chunk = min(chunk, self._sequence.most_tokens("prefill"))
@@ -143,17 +142,17 @@ class Generator:
         """Tokens that a prompt and what follows it may have; the very last token needs no place."""
         return self._sequence.capacity
 
-    def generate(self, prompt: str | Sequence[int], *, max_tokens: int = 128, ignore_stop: bool = False) -> Generation:
+    def generate(self, prompt: str | Ids, *, max_tokens: int = 128, ignore_stop: bool = False) -> Generation:
         """Generate after `prompt`, text or token ids; the work is done as tokens are asked for.
 
         Raises PromptError for an empty prompt, one longer than the capacity, or an id out of range;
-        NoTokenizer for text where the folder has no tokenizer.
+        NoTokenizer for text where the folder has no tokenizer. Asking for a token raises UnusableLogits where none
+        can be chosen.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        check_prompt(ids, self.tokenizer, self.capacity)
-        if max_tokens < 1:
-            raise PromptError(f"max_tokens is {max_tokens}", "give at least 1")
-        return Generation(self, ids, max_tokens, ignore_stop)
+        given = check_prompt(ids, self.tokenizer, self.capacity)
+        check_count("max_tokens", max_tokens)
+        return Generation(self, given, max_tokens, ignore_stop)
 
     def prefill(self, ids: Sequence[int]) -> int:
         """Begin a text with the state of `ids`, from position 0, and give its number.
@@ -190,10 +189,11 @@ class Generator:
         return {each: (each,) for each in (*single, *(round_calls(self.rows) if self.spec else ()))}
 
 
-def check_prompt(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> None:
-    """Raises PromptError for a prompt that cannot be run: no tokens or too many, or an id out of range."""
-    check_ids(ids, tokenizer)
-    check_room(f"the prompt has {counted(len(ids), 'token')}", len(ids), capacity, tokenizer.settings)
+def check_prompt(ids: Ids, tokenizer: Tokenizer, capacity: int) -> list[int]:
+    """The ids as integers. Raises PromptError for a prompt that cannot be run: no tokens or too many, or a wrong id."""
+    given = token_ids(ids, tokenizer)
+    check_room(f"the prompt has {counted(len(given), 'token')}", len(given), capacity, tokenizer.settings)
+    return given
 
 
 def _existing(id: int, tokenizer: Tokenizer) -> int:

@@ -51,6 +51,9 @@ static inline float fast_exp(float x) {
     return x == x ? result : x;
 }
 
+/* The row of a table for an id. Below 0 no token was chosen; the row is any, for what comes of it is dropped. */
+static inline int64_t row_of(int64_t id) { return id < 0 ? 0 : id; }
+
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Below this much work (elements touched) starting the other threads costs more than they save. */
