@@ -147,6 +147,13 @@ def test_a_vocabulary_beyond_the_models_is_refused(kern: Kern, tiny: Path, tmp_p
     refused(kern("run", folder, "--prompt-ids", "900000000"), "embedding: 1000000000 rows")
 
 
+def test_ids_beyond_the_table_are_refused_before_anything_runs(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
+    text = json.loads((folder / "text.json").read_text()) | {"embedding": "cos_sin", "vocabulary": 4096}
+    (folder / "text.json").write_text(json.dumps(text))
+    refused(kern("run", folder, "--prompt-ids", "4095"), "together with the embedding, weight cos_sin, but with embedd")
+
+
 def test_the_load_report_tells_the_graphs(kern: Kern, tiny: Path) -> None:
     assert "graphs  prefill of 512, decode of 1" in kern("run", tiny, *IDS, "--max-tokens", 1).err
     assert "graphs  none" in kern("run", tiny, *IDS, "--max-tokens", 1, "--eager").err

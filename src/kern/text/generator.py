@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.contract import ContractError, check_generation, check_speculation, round_calls
+from kern.text.checks import check_generation, check_speculation
+from kern.text.contract import ContractError, round_calls
 from kern.text.decoding import Decode, device_fed, host_fed
 from kern.text.sequence import PagedSequence, PromptError, SizedCall, check_ids, check_room
 from kern.text.speculation import Driver, Rounds, device_driven, host_driven, speculative

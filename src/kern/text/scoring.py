@@ -10,7 +10,7 @@ import numpy as np
 
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.contract import check_scoring
+from kern.text.checks import check_scoring
 from kern.text.sequence import PagedSequence, PromptError, check_ids, check_room
 from kern.text.tokenizer import Tokenizer
 
