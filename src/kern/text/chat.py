@@ -16,6 +16,12 @@ class Message(TypedDict):
     content: str
 
 
+def begun(system: str | None, text: str) -> list[Message]:
+    """The messages of a first turn, after a system message if there is one."""
+    before = [] if system is None else [Message(role="system", content=system)]
+    return [*before, Message(role="user", content=text)]
+
+
 def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
     """The ids after which the assistant speaks; the template itself puts the model's beginning there.
 
