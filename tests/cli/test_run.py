@@ -104,7 +104,7 @@ def test_a_number_out_of_bounds_is_a_usage_error(kern: Kern, tiny: Path, command
 
 
 def test_large_numbers_within_bounds_do_no_harm(kern: Kern, tiny: Path) -> None:
-    large = ("--max-tokens", "9" * 400, "--chunk", "9" * 400, "--capacity", 24, "--ignore-stop", "--json")
+    large = ("--max-tokens", "9" * 400, "--capacity", 24, "--ignore-stop", "--json")
     assert len(kern("run", tiny, *IDS, *large).json["output_ids"]) == 22
     found = kern("bench", tiny, "--steps", "9" * 400, "--capacity", 40, "--json").json
     assert found["decode"]["steps"] == 9
@@ -148,6 +148,13 @@ def test_a_vocabulary_beyond_the_models_is_refused(kern: Kern, tiny: Path, tmp_p
     refused(kern("run", folder, "--prompt-ids", "900000000"), "embedding: 1000000000 rows")
 
 
+def test_ids_beyond_the_table_are_refused_before_anything_runs(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
+    text = json.loads((folder / "text.json").read_text()) | {"embedding": "cos_sin", "vocabulary": 4096}
+    (folder / "text.json").write_text(json.dumps(text))
+    refused(kern("run", folder, "--prompt-ids", "4095"), "together with the embedding, weight cos_sin, but with embedd")
+
+
 def test_the_load_report_tells_the_graphs(kern: Kern, tiny: Path) -> None:
     assert "graphs  prefill of 512, decode of 1" in kern("run", tiny, *IDS, "--max-tokens", 1).err
     assert "graphs  none" in kern("run", tiny, *IDS, "--max-tokens", 1, "--eager").err
@@ -170,7 +177,47 @@ def test_a_run_that_fills_the_capacity_says_so(kern: Kern, tiny: Path) -> None:
     most = (*IDS, "--max-tokens", 100, "--capacity", 20, "--ignore-stop")
     assert kern("run", tiny, *most).err.endswith("(ended: the capacity of 20 tokens is full)\n")
     assert kern("run", tiny, *most, "--json").json["stop"] == "length"
-    assert "ended" not in kern("run", tiny, *IDS, "--max-tokens", 18, "--capacity", 20, "--ignore-stop").err
+    exactly = kern("run", tiny, *IDS, "--max-tokens", 18, "--capacity", 20, "--ignore-stop")
+    assert exactly.err.endswith("(ended: --max-tokens 18 reached)\n")
+
+
+@pytest.mark.parametrize("command", [["run", *IDS], ["bench"]])
+@pytest.mark.parametrize("chunk", [513, "9" * 400])
+def test_a_chunk_that_the_folder_does_not_take_is_refused(
+    kern: Kern, tiny: Path, command: list[str], chunk: int | str
+) -> None:
+    done = kern(command[0], tiny, *command[1:], "--chunk", chunk)
+    refused(done, f"the chunk is {chunk} tokens", "give 1 to 512")
+    assert done.code == 2
+
+
+@pytest.mark.parametrize("more", [["--capacity", 2**31], ["--tune"], ["--max-tokens", 1], ["--ignore-stop"]])
+def test_quiet_leaves_the_text_alone(kern: Kern, tiny: Path, more: list[object]) -> None:
+    quiet = kern("run", tiny, *IDS, "--max-tokens", 4, *more, "--quiet")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert quiet.out == kern("run", tiny, *IDS, "--max-tokens", 4, *more).out
+    refused(kern("run", tiny, "--prompt-ids", "512", "--quiet"), "out of range")
+
+
+def test_a_piped_prompt_loses_one_newline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, wanted in {"ab\n": "ab", "ab\n\n": "ab\n", "ab\r\n": "ab", "ab\r": "ab\r", "\n": "", "ab": "ab"}.items():
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        tokenizer = bytes_tokenizer()
+        assert PromptSource("-", None, chat=False).resolve(tokenizer) == tokenizer.encode(wanted)
+    assert PromptSource("ab\n", None, chat=False).resolve(tokenizer) == tokenizer.encode("ab\n")
+
+
+def test_the_help_says_what_becomes_of_a_piped_prompt(kern: Kern) -> None:
+    assert "less one newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
+
+
+def test_a_chat_may_have_a_system_message(kern: Kern, tiny: Path) -> None:
+    template = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}"
+    tokenizer = bytes_tokenizer(template=template)
+    source = PromptSource("hi", None, chat=True, system="be brief")
+    assert source.resolve(tokenizer) == tokenizer.encode("system=be brief;user=hi;")
+    refused(kern("run", tiny, "--prompt", "hi", "--system", "be brief"), "--system", "--chat")
+    refused(kern("run", tiny, *IDS, "--system", "be brief"), "--system", "--chat")
 
 
 def test_tuning_a_device_without_a_choice_is_noted(kern: Kern, tiny: Path) -> None:

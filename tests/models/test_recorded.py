@@ -45,7 +45,8 @@ from kern.models.transformer import build_manifest
 from kern.runtime.loading import load
 from kern.runtime.verification import verify
 from kern.text import Generator, Tokenizer, score
-from kern.text.contract import TextSettings, check_generation, check_scoring
+from kern.text.checks import check_generation, check_scoring
+from kern.text.contract import TextSettings
 from kern.verifier import check
 from support.greedy import assert_greedy, assert_same
 from support.nvrtc import cubin

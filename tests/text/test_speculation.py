@@ -22,6 +22,7 @@ from kern.text.speculation import Disagreement, Driver
 from support.late import Slow
 from support.rounds import assert_between_rounds
 from support.toy_speculation import (
+    CHUNK,
     POSITIONS,
     RING,
     ROWS,
@@ -124,7 +125,7 @@ def test_acceptance_changes_at_the_edges_of_pages(tmp_path: Path, length: int) -
 @given(
     length=st.integers(1, 70),
     accepts=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=16),
-    chunk=st.integers(1, 70),
+    chunk=st.integers(1, CHUNK),
     cut=st.integers(0, ROWS - 1),
     way=st.sampled_from(WAYS),
 )

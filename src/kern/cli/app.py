@@ -31,8 +31,16 @@ Target = Annotated[
 Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
 Device = Annotated[str, typer.Option(help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")]
 Capacity = Annotated[int, typer.Option(min=1, max=2**31, help="Tokens of one sequence that the states have room for.")]
-Chunk = Annotated[int, typer.Option(min=1, help="Most tokens of the prompt in one call.")]
+Chunk = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most tokens of the prompt in one call: 512, or what the folder takes where it is less."),
+]
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", metavar="TEXT", help="End before this text; give it again for more than one."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing but the text, and errors on stderr.")]
 Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
 Tune = Annotated[
     bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators anew, and keep them.")
@@ -191,12 +199,18 @@ def inspect(path: Artifact, capacity: Capacity = 4096, weights: Weights = None, 
 @app.command(cls=SpecCommand)
 def run(
     path: Artifact,
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, less one newline at its end.")
+    ] = None,
     prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The chat's system message; only with --chat.")
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 128,
     ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Go on after a stop token.")] = False,
-    chunk: Chunk = 512,
+    stop: Stop = None,
+    chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,
@@ -204,6 +218,7 @@ def run(
     check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
     tune: Tune = False,
     spec: Spec = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Generate text after a prompt, greedily, as it comes.
@@ -216,15 +231,40 @@ def run(
 
     run(
         path,
-        PromptSource(prompt, prompt_ids, chat),
-        LoadOptions(device, capacity, weights, check, tune),
+        PromptSource(prompt, prompt_ids, chat, system),
+        LoadOptions(device, capacity, weights, check, tune, quiet),
         max_tokens=max_tokens,
         ignore_stop=ignore_stop,
+        stop=stop or (),
         chunk=chunk,
         eager=eager,
         spec=spec,
         as_json=json,
     )
+
+
+@app.command(cls=SpecCommand)
+def chat(
+    path: Artifact,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 1024,
+    stop: Stop = None,
+    capacity: Capacity = 4096,
+    device: Device = "auto",
+    spec: Spec = None,
+    quiet: Quiet = False,
+) -> None:
+    """Talk with a model, a line a turn, on a terminal or through a pipe.
+
+    Ctrl-C ends an answer, and at the prompt, as Ctrl-D, the conversation. What a turn shares with those before is not
+    computed again.
+
+    Example: `kern chat build/smollm2`
+    """
+    from kern.cli.chat import chat
+    from kern.cli.loading import LoadOptions
+
+    chat(path, LoadOptions(device, capacity, quiet=quiet), system, max_tokens=max_tokens, stop=stop or (), spec=spec)
 
 
 @app.command()
@@ -250,7 +290,7 @@ def score(
 def bench(
     path: Artifact,
     steps: Annotated[int, typer.Option(min=1, help="Decode steps to time.")] = 256,
-    chunk: Chunk = 512,
+    chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,

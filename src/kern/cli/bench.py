@@ -30,7 +30,7 @@ def bench(
     options: LoadOptions,
     *,
     steps: int,
-    chunk: int,
+    chunk: int | None,
     eager: bool,
     spec: Driver | None,
     trace: Path | None,
@@ -51,7 +51,7 @@ def bench(
         if speculating is not None:
             room_for_rounds(speculating)  # so that a capacity too small is told before the measuring
         if not as_json:
-            report(executable, seconds, (speculating or generator).graphs)
+            report(executable, seconds, options, (speculating or generator).graphs)
         found = benchmark(generator, LENGTHS, steps)
         rounds = None if speculating is None else benchmark_rounds(speculating, steps)
         times = None if trace is None else _profiled(executable, tokenizer, found, trace)

@@ -12,8 +12,8 @@ import numpy as np
 
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
+from kern.text.checks import check_scoring
 from kern.text.choices import total
-from kern.text.contract import check_scoring
 from kern.text.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
 from kern.text.tokenizer import Tokenizer
 

@@ -59,9 +59,13 @@ class PagedSequence:
         _TEXTS[self.executable] = number
         return number
 
+    def holds(self, text: int) -> bool:
+        """Whether the text of this number is the last one begun."""
+        return _TEXTS.get(self.executable) == text
+
     def require(self, text: int) -> None:
         """Raises Superseded where a text has been begun since the one of this number."""
-        if _TEXTS[self.executable] != text:
+        if not self.holds(text):
             raise Superseded("another text has taken this executable's state", "finish one before beginning the next")
 
     def most_tokens(self, program: str) -> int:
