@@ -444,7 +444,7 @@ def test_a_trace_that_was_there_outlives_a_run_that_fails(kern: Kern, tiny: Path
 
 
 def process(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "kern.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "kern", *map(str, arguments)]
 
 
 def test_an_interrupt_ends_cleanly_with_130(tiny: Path) -> None:
@@ -542,3 +542,11 @@ def test_usage_errors_exit_2(kern: Kern) -> None:
         done = kern(*arguments)
         assert done.code == 2
         assert "Traceback" not in done.err
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run(process("--version"), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kern ")
+    done = subprocess.run(process("fly"), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Usage: kern " in done.stderr
