@@ -136,7 +136,15 @@ def build(
     config: Annotated[
         str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, as `qwen3-4b` or `tiny`.")
     ] = None,
-    target: Annotated[str, typer.Option(help="`host`, `sm_90a` (any `sm_XX`), or `auto` for this machine.")] = "auto",
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="`auto` or `host` for this machine, `x86-64-v1` to `-v4`, `sm_80` and later, `sm_90a`.",
+        ),
+    ] = "auto",
+    sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Most sequences that one call decodes.")] = 1,
+    chunk: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of prompts that one call takes.")] = 512,
     weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
     capture: Annotated[
         Path | None,
@@ -165,6 +173,7 @@ def build(
         seed=seed,
         config=config,
         target=target,
+        limits=(sequences, chunk),
         force=force,
         weights=weights,
         capture=capture,

@@ -21,6 +21,7 @@ from kern.runtime.examination import examine
 from kern.runtime.occupancy import Occupancies, occupancies
 from kern.runtime.planner import MemoryPlan, plan
 from kern.runtime.reports import InvalidArtifact
+from kern.text.contract import call_limits
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:
@@ -53,6 +54,7 @@ def _text(
     lines = [
         f"{manifest.meta.model}  (manifest version {manifest.meta.version})",
         *_section("symbols", {name: f"{symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items()}),
+        *_section("calls", {name: f"up to {count}" for name, count in call_limits(manifest).items()}),
         *_section("states", {name: binary(planned.sizes.states[name]) for name in manifest.states}),
         *_section("buffers", {class_: str(count) for class_, count in classes.items()}),
         *_section("programs", {name: _program_text(program) for name, program in manifest.programs.items()}),
@@ -115,6 +117,7 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, fi
     return {
         "model": manifest.meta.model,
         "symbols": {name: {"min": s.min, "max": s.max} for name, s in manifest.symbols.items()},
+        "calls": call_limits(manifest),
         "states": dict(planned.sizes.states),
         "buffers": dict(Counter(buffer.class_ for buffer in manifest.buffers.values())),
         "programs": {name: len(program.dispatches) for name, program in manifest.programs.items()},

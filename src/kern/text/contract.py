@@ -210,6 +210,19 @@ def _short_rings(manifest: Manifest, rows: int) -> Iterator[str]:
         yield f"{ring // rows} places in accepted, for as many rounds as token_ring holds"
 
 
+def call_limits(manifest: Manifest) -> dict[str, int]:
+    """The most sequences of a call, and the most tokens of a prefill; empty for what is not a text model."""
+    program = manifest.programs.get("prefill")
+    symbols = manifest.symbols
+    if program is None or not {TOKENS.sym, SEQS.sym} <= symbols.keys():
+        return {}
+    narrowed = {symbol: bounds.max for symbol, bounds in program.symbols.items() if bounds.max is not None}
+    return {
+        "sequences": symbols[SEQS.sym].max,
+        "chunk": narrowed.get(TOKENS.sym, symbols[TOKENS.sym].max),
+    }
+
+
 def check_scoring(manifest: Manifest, settings: TextSettings) -> None:
     """Raises ContractError, listing everything that scoring lacks."""
     _check(manifest, settings, "score text", ("score",), (*STEP_INPUTS, *SCORING))
