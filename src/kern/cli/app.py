@@ -270,6 +270,7 @@ def bench(
             "The launches are kept apart, none overlaps the next: its sum need not equal the step's own time.",
         ),
     ] = None,
+    decode_only: Annotated[bool, typer.Option("--decode-only", help="Do not time prefill.")] = False,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
@@ -289,6 +290,7 @@ def bench(
         eager=eager,
         spec=spec,
         trace=profile,
+        decode_only=decode_only,
         as_json=json,
     )
 
