@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -158,3 +159,14 @@ def test_several_sequences_decode_in_one_call_as_each_does_alone(
             executable.run("decode", values)
             rows.append(executable.read("next_token", values))
     assert [list(column) for column in zip(*rows, strict=True)] == [run["output_ids"] for run in alone]
+
+
+def test_what_is_missing_is_said_before_anything_is_downloaded(
+    kern: Kern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_fetch(*_: object) -> None:
+        pytest.fail("it began to download")
+
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setattr("kern.models.build.fetch", no_fetch)
+    refused(kern("build", "smollm2", "-o", tmp_path / "out"), "package gguf", "pip install")

@@ -25,7 +25,11 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="TARGET", help="What must run it: `host`, `sm_90`, `sm_90a`, `x86-64-v3`, …"),
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="What the kernels must run on: `host` for this machine, `sm_90`, `x86-64-v3`, …",
+    ),
 ]
 
 Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
@@ -35,7 +39,7 @@ Chunk = Annotated[int, typer.Option(min=1, help="Most tokens of the prompt in on
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
 Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
 Tune = Annotated[
-    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators anew, and keep them.")
+    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators again, and keep them.")
 ]
 
 
@@ -63,7 +67,7 @@ def verify(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Check a manifest as a compiler checks a program, and show every fault.
+    """Check a manifest as strictly as a compiler checks source code, and show every error.
 
     Example: `kern verify build/smollm2`
     """
@@ -90,7 +94,7 @@ def explain(
         str | None, typer.Argument(metavar="CODE", help="A diagnostic's code; without one, all are listed.")
     ] = None,
 ) -> None:
-    """Say what a diagnostic means, with a failing and a mended example.
+    """Say what a diagnostic means, with an example that fails and its fixed form.
 
     Example: `kern explain K0701`
     """
@@ -243,7 +247,7 @@ def score(
 ) -> None:
     """Say how likely the model finds a text: the number that tells a right model from a wrong one.
 
-    Example: `kern score build/smollm2 --text README.md`
+    Example: `kern score build/smollm2 --text LICENSE`
     """
     from kern.cli.loading import LoadOptions
     from kern.cli.run import score_text
@@ -267,7 +271,7 @@ def bench(
         typer.Option(
             metavar="FILE",
             help="Also time each launch of a decode step: a table by kernel, and a Chrome trace in FILE. "
-            "The launches are kept apart, none overlaps the next: its sum need not equal the step's own time.",
+            "Each launch is timed on its own, so their sum need not equal the time of the step.",
         ),
     ] = None,
     decode_only: Annotated[bool, typer.Option("--decode-only", help="Do not time prefill.")] = False,

@@ -16,7 +16,7 @@ from kern.models.buffers import MAX_SEQUENCES, Limits
 from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import FAMILIES, Family, TransformerConfig, UnsupportedModel, preset
 from kern.models.fetch import SMOLLM2, fetch
-from kern.models.gguf_checkpoint import GgufCheckpoint
+from kern.models.gguf_checkpoint import GgufCheckpoint, gguf_library
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.precision import OWN, RECORDED
 from kern.models.random_checkpoint import RandomCheckpoint
@@ -181,6 +181,7 @@ def _checkpoint(
 
 
 def _fetched(tell: Progress) -> Checkpoint:
+    gguf_library()  # before a download that would be of no use without it
     return GgufCheckpoint(fetch(SMOLLM2, lambda done, total: tell("fetch", done, total)))
 
 

@@ -130,13 +130,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise CheckpointError(f"{path} is no whole GGUF file: {error}") from error
 
 
-def _reader() -> Any:
+def gguf_library() -> Any:
+    """The package gguf. Raises CheckpointError where it is not installed."""
     try:
-        from gguf import GGUFReader
+        import gguf
     except ImportError:
         raise CheckpointError("reading GGUF needs the package gguf", install_hint("gguf")) from None
+    return gguf
 
-    class BoundedReader(GGUFReader):
+
+def _reader() -> Any:
+    class BoundedReader(gguf_library().GGUFReader):  # type: ignore[misc]
         """The library's own takes the end of a file for values of no size, and reads as many as a header claims."""
 
         values = 0

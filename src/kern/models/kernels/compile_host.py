@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -59,14 +59,20 @@ def compile_host_modules(target: str) -> Mapping[str, bytes]:
     The same compiler gives the same bytes each time. The compiler is `cc`, or what CC names.
     Raises UnknownHostTarget, CompilerMissing, CompilationFailed.
     """
+    return _compiled(target, sorted(SOURCES.glob("*.c")))
+
+
+def check_compiler(target: str) -> None:
+    """Raises what `compile_host_modules` would, from compiling its smallest source."""
+    _compiled(target, [min(SOURCES.glob("*.c"), key=lambda source: source.stat().st_size)])
+
+
+def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
     check_host_target(target)
     compiler = compiler_command()
     try:
         with tempfile.TemporaryDirectory(prefix="kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
-            jobs = {
-                source: pool.submit(_compile, compiler, target, source, Path(folder))
-                for source in sorted(SOURCES.glob("*.c"))
-            }
+            jobs = {source: pool.submit(_compile, compiler, target, source, Path(folder)) for source in sources}
             return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
     except OSError as error:
         raise CompilationFailed(
@@ -119,6 +125,6 @@ def _compile(compiler: list[str], target: str, source: Path, folder: Path) -> by
         said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}, no file written"
         raise CompilationFailed(
             f"`{compiler[0]}` could not compile {source.name} for {target}:\n{said}",
-            "it needs OpenMP and a compiler that knows the target: gcc 11 or clang 12, or later",
+            "it needs OpenMP and the target, as gcc 11 or clang 12 and later have; name another compiler in CC",
         )
     return output.read_bytes()
