@@ -30,8 +30,9 @@ unit: .venv/installed-dev
 test-slow: .venv/installed-dev
 	$(BIN)/pytest -m "slow and not gpu"
 
+# What passed, on which card and of which commit, is then in build/test-gpu.json.
 test-gpu: .venv/installed-dev
-	$(BIN)/pytest -m gpu
+	$(BIN)/pytest -m gpu --record build/test-gpu.json
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
