@@ -5,37 +5,27 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from about import about
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    *("kern-runtime", "numpy", "pytest", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cublas"),
-    *("nvidia-cuda-cupti", "torch", "vllm"),
-)
 OUTCOMES = ("passed", "failed", "skipped")
-NOT_RECORDED = "not recorded"
 
 
 class SuiteRecord:
     """A pytest plugin: counts what becomes of each test, and writes the record when the run ends."""
 
     def __init__(self, path: Path, command: Sequence[str]) -> None:
-        self._path, self._command = path, command
+        self._path = path
         self._worst: dict[str, str] = {}
-        self._started, self._date = time.monotonic(), datetime.now(UTC)
+        self._started, self._about = time.monotonic(), about(command)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has three reports: it passed if its call did and neither setup nor teardown failed."""
@@ -53,11 +43,7 @@ class SuiteRecord:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write the record beside its place and move it there."""
         record = {
-            "date": f"{self._date:%Y-%m-%d %H:%M} UTC",
-            "machine": machine(),
-            **source(),
-            "versions": versions(),
-            "command": " ".join(self._command),
+            **self._about,
             "exit_status": int(exitstatus),
             "duration_s": round(time.monotonic() - self._started, 1),
             **counts(self._worst),
@@ -78,42 +64,6 @@ def counts(outcomes: Mapping[str, str]) -> dict[str, Any]:
         "total": {outcome: total[outcome] for outcome in OUTCOMES},
         "suites": {suite: {outcome: found[outcome] for outcome in OUTCOMES} for suite, found in sorted(suites.items())},
     }
-
-
-def machine() -> str:
-    """The GPUs with their driver, the processors and the system."""
-    gpus = _said(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
-    named = "; ".join(f"{name}, driver {driver}" for name, driver in (gpu.split(", ") for gpu in gpus))
-    return f"{named or 'no GPU'}; {os.cpu_count()} processors, {platform.system()} {platform.release()}"
-
-
-def source() -> dict[str, object]:
-    """The commit, and whether tracked files differ from it; where there is no repository, what KERN_COMMIT says."""
-    commit = _said(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
-    if not commit:
-        return {"commit": os.environ.get("KERN_COMMIT", NOT_RECORDED), "dirty": NOT_RECORDED}
-    changed = _said(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"])
-    return {"commit": commit[0], "dirty": bool(changed)}
-
-
-def versions() -> dict[str, str]:
-    """Python's, and those of the packages that a result may depend on, where they are installed."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _said(command: Sequence[str]) -> list[str]:
-    """The lines that a program prints; none where it does not run, or fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return []
-    return [] if done.returncode else done.stdout.splitlines()
 
 
 def add_option(parser: pytest.Parser) -> None:

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import about
 import pytest
+from about import ROOT, machine, source
 
-from support import suite_record
-from support.suite_record import ROOT, counts, machine, source
+from support.suite_record import counts
 
 SUITES = {
     "test_one.py": """
@@ -50,10 +51,10 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "def pytest_addoption(parser): suite_record.add_option(parser)\n"
         "def pytest_configure(config): suite_record.register(config)\n"
     )
-    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT / 'tests'}\n")
+    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT / 'tests'} {ROOT / 'benchmarks'}\n")
     out = folder / "build" / "record.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
-    environment = {"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'benchmarks'}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [*command, "--record", out], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -73,7 +74,7 @@ def test_each_test_counts_once_in_its_suite(record: dict[str, Any]) -> None:
 
 
 def test_it_says_when_where_and_of_what(record: dict[str, Any]) -> None:
-    assert list(record)[:5] == ["date", "machine", "commit", "dirty", "versions"]
+    assert list(record)[:6] == ["date", "machine", "commit", "versions", "command", "dirty"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", record["date"])
     assert record["command"].startswith("pytest -q ")
     assert "--record" in record["command"]
@@ -83,10 +84,10 @@ def test_it_says_when_where_and_of_what(record: dict[str, Any]) -> None:
 
 
 def test_the_card_and_its_driver_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite_record, "_said", lambda command: ["NVIDIA H200, 580.159.04"] * 2)
+    monkeypatch.setattr(about, "_said", lambda command: ["NVIDIA H200, 580.159.04"] * 2)
     assert machine().startswith("NVIDIA H200, driver 580.159.04; NVIDIA H200, driver 580.159.04; ")
-    monkeypatch.setattr(suite_record, "_said", lambda command: [])
-    assert machine().startswith("no GPU; ")
+    monkeypatch.setattr(about, "_said", lambda command: [])
+    assert re.match(r"\d+ processors of .+; Linux ", machine())
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -96,21 +97,21 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def test_a_tree_that_differs_from_its_commit_is_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite_record, "ROOT", tmp_path)
+    monkeypatch.setattr(about, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.delenv("KERN_COMMIT", raising=False)
-    assert source() == {"commit": "not recorded", "dirty": "not recorded"}
+    assert source() == ("not recorded", "not recorded")
     monkeypatch.setenv("KERN_COMMIT", "abc")
-    assert source() == {"commit": "abc", "dirty": "not recorded"}
+    assert source() == ("abc", "not recorded")
     git(tmp_path, "init", "-q")
     (tmp_path / "a").write_text("1")
     git(tmp_path, "add", "a")
     git(tmp_path, "commit", "-qm", "a")
     commit = git(tmp_path, "rev-parse", "HEAD")
     (tmp_path / "untracked").touch()
-    assert source() == {"commit": commit, "dirty": False}
+    assert source() == (commit, False)
     (tmp_path / "a").write_text("2")
-    assert source() == {"commit": commit, "dirty": True}
+    assert source() == (commit, True)
 
 
 def test_a_run_without_tests_has_no_suites() -> None:
