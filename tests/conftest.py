@@ -14,9 +14,19 @@ from kern.device.base import DeviceUnavailable
 from kern.models import build as building
 from kern.models import targets
 from kern.models.fetch import SMOLLM2, FetchError, fetch
+from support import suite_record
 
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    suite_record.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    suite_record.register(config)
+
 
 SMOLLM2_DRAFT = Path(__file__).parents[1] / "assets" / "smollm2-draft"
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.recorded_program import Machine
 
-KERN = (sys.executable, "-m", "kern.cli")
+KERN = (sys.executable, "-m", "kern")
 RECORDS = """
 from support.fake_driver import *
 program = Program()

@@ -518,7 +518,7 @@ def test_a_trace_that_was_there_outlives_a_run_that_fails(kern: Kern, tiny: Path
 
 
 def process(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "kern.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "kern", *map(str, arguments)]
 
 
 def test_an_interrupt_ends_cleanly_with_130(tiny: Path) -> None:
@@ -635,3 +635,11 @@ def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
     monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
     refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run(process("--version"), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kern ")
+    done = subprocess.run(process("fly"), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Usage: kern " in done.stderr

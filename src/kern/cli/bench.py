@@ -10,6 +10,7 @@ from pathlib import Path
 from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, check_same, loaded, place, report
 from kern.cli.outputs import check_path, write_files
+from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
 from kern.cli.terminal import printable
 from kern.cli.units import rate
 from kern.manifest.counts import counted
@@ -34,9 +35,10 @@ def bench(
     eager: bool,
     spec: Driver | None,
     trace: Path | None,
+    decode_only: bool,
     as_json: bool,
 ) -> None:
-    """Load, measure, print; with `spec`, as many rounds as decode steps too.
+    """Load, measure, print; with `spec`, as many rounds as decode steps too, with `decode_only` no prompts.
 
     With `trace`, profile a decode step, and write its trace there.
     """
@@ -52,10 +54,18 @@ def bench(
             room_for_rounds(speculating)  # so that a capacity too small is told before the measuring
         if not as_json:
             report(executable, seconds, options, (speculating or generator).graphs)
-        found = benchmark(generator, LENGTHS, steps)
+        before_measuring = processor_times()
+        found = benchmark(generator, () if decode_only else LENGTHS, steps)
         rounds = None if speculating is None else benchmark_rounds(speculating, steps)
+        others = others_share(before_measuring, processor_times())
         times = None if trace is None else _profiled(executable, tokenizer, found, trace)
-    print(_as_json(found, rounds, times) if as_json else _text(found, rounds, times))
+    print(_as_json(found, rounds, times, others) if as_json else _text(found, rounds, times))
+    if others is not None and others > WORTH_A_WARNING:
+        print(
+            f"warning: other processes took {others:.0%} of the processor during the measurement; "
+            "repeat it on an idle machine",
+            file=sys.stderr,
+        )
     if trace is not None:
         print(f"the trace is in {printable(str(trace))}", file=sys.stderr)
 
@@ -68,7 +78,9 @@ def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, tr
     return by_kernel(launches)
 
 
-def _as_json(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
+def _as_json(
+    found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None, others: float | None
+) -> str:
     speculation = {} if rounds is None else {"spec": _rounds_json(rounds, found)}
     profile = {} if times is None else {"profile": [asdict(time) for time in times]}
     return json_text(
@@ -80,6 +92,7 @@ def _as_json(found: Benchmark, rounds: RoundTimes | None, times: Sequence[Kernel
             "read_bandwidth": found.bandwidth,
             "bandwidth_share": found.bandwidth_share,
             "idle_us_per_step": found.idle_us_per_step,
+            "other_processes_share": others,
             **speculation,
             **profile,
         }

@@ -11,6 +11,7 @@ from kern.cli.progress import Progress, bar
 from kern.cli.terminal import printable
 from kern.cli.units import binary
 from kern.manifest.counts import counted
+from kern.models.buffers import Limits
 from kern.models.build import build
 
 
@@ -39,6 +40,7 @@ def build_folder(
     seed: int | None,
     config: str | None,
     target: str,
+    limits: tuple[int, int],
     force: bool,
     weights: bool,
     capture: Path | None,
@@ -46,7 +48,8 @@ def build_folder(
     taps_before: bool,
     strict: bool,
 ) -> None:
-    """Build, and say in a line what was written, after the notes."""
+    """Build; print the notes, then what was written. `limits` are the most sequences and tokens of a call."""
+    sequences, chunk = limits
     start = time.perf_counter()
     with ExitStack() as resources:
         built = build(
@@ -57,6 +60,7 @@ def build_folder(
             seed=seed,
             config=config,
             target=target,
+            limits=Limits(chunk=chunk, sequences=sequences),
             force=force,
             weights=weights,
             capture=capture,

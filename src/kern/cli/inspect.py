@@ -21,6 +21,7 @@ from kern.runtime.examination import examine
 from kern.runtime.occupancy import Occupancies, occupancies
 from kern.runtime.planner import MemoryPlan, plan
 from kern.runtime.reports import InvalidArtifact
+from kern.text.contract import call_limits
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:
@@ -52,6 +53,7 @@ def _text(
     lines = [
         f"{manifest.meta.model}  (manifest version {manifest.meta.version})",
         *_section("symbols", {name: f"{symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items()}),
+        *_section("calls", {name: f"up to {count}" for name, count in call_limits(manifest).items()}),
         *_section("states", {name: binary(planned.sizes.states[name]) for name in manifest.states}),
         *_section(_buffers_title(manifest), {name: _buffer_text(buffer) for name, buffer in manifest.buffers.items()}),
         *_section("programs", {name: _program_text(program) for name, program in manifest.programs.items()}),
@@ -123,6 +125,7 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, fi
     return {
         "model": manifest.meta.model,
         "symbols": {name: {"min": s.min, "max": s.max} for name, s in manifest.symbols.items()},
+        "calls": call_limits(manifest),
         "states": dict(planned.sizes.states),
         "buffers": {
             name: {"class": buffer.class_, "dtype": buffer.dtype, "shape": [_extent(e) for e in buffer.shape]}

@@ -12,12 +12,12 @@ from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
-from kern.models.buffers import Limits
+from kern.models.buffers import MAX_SEQUENCES, Limits
 from kern.models.checkpoint import Checkpoint, CheckpointError
-from kern.models.config import FAMILIES, Family, UnsupportedModel, preset, shown
+from kern.models.config import FAMILIES, Family, TransformerConfig, UnsupportedModel, preset, shown
 from kern.models.fetch import SMOLLM2, fetch
 from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.gguf_file import is_gguf
+from kern.models.gguf_file import is_gguf, require_gguf
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.precision import OWN, RECORDED
 from kern.models.random_checkpoint import RandomCheckpoint
@@ -80,7 +80,8 @@ def build(
 
     A family takes its parameters from `checkpoint` (a Hugging Face folder or a GGUF file), or from a generator
     seeded with `seed` (None is 0) for `random`, at the sizes of the preset `config`. `target` is `host`, an
-    architecture such as `sm_90a`, or `auto` for this machine. With `force` an artifact folder that is there is
+    instruction set such as `x86-64-v3`, an architecture such as `sm_90a`, or `auto` for this machine. `limits` are
+    the greatest sizes of a call. With `force` an artifact folder that is there is
     replaced; until the new one is whole it stays as it is. `weights=False` leaves the weights file out.
     `capture` is a recording of vLLM running this very model: the layers then run on its kernels, for one sequence, and
     `auto` is the target that those were built for.
@@ -95,7 +96,8 @@ def build(
     output = Path(output)
     check_target(target)
     check_output(output, force)
-    _check_draft(draft, taps_before, capture)
+    limits = limits or Limits()
+    _check_draft(draft, taps_before, capture, limits)
     _check_seed(seed, random or draft == RANDOM)
     source = _checkpoint(name, checkpoint, random, seed, config, tell)
     sizes, precision = source.config, OWN if capture is None else RECORDED
@@ -106,7 +108,7 @@ def build(
     speculative = None if draft is None else open_draft(draft, source, seed=seed or 0, taps_before=taps_before)
     if speculative is not None:
         unknown += _unknown(speculative.unknown, "the draft", strict)
-    limits = limits or Limits()
+    _check_limits(limits, sizes, None if speculative is None else speculative.config.rows)
     kernels = (
         kernel_set(target, sizes, limits, None if speculative is None else speculative.config)
         if capture is None
@@ -140,11 +142,40 @@ def _label(name: str, config: str | None) -> str:
     return name if config is None else config if config.startswith(name) else f"{name} {config}"
 
 
-def _check_draft(draft: str | Path | None, taps_before: bool, capture: str | Path | None) -> None:
+def _check_draft(draft: str | Path | None, taps_before: bool, capture: str | Path | None, limits: Limits) -> None:
     if draft is None and taps_before:
         raise BuildError("taps are a draft's, and none is asked for", "give --draft, or leave --taps-before out")
     if draft is not None and capture is not None:
         raise BuildError("a draft is built on our own kernels alone", "leave either --draft or --capture out")
+    if draft is not None and limits.sequences != 1:
+        raise BuildError(
+            f"a draft serves one sequence, and --sequences is {limits.sequences}", "leave --sequences or --draft out"
+        )
+
+
+def _check_limits(limits: Limits, config: TransformerConfig, round_rows: int | None) -> None:
+    """Raises BuildError for calls that the kernels cannot run, or that the model has no use for."""
+    chunk, sequences = limits.chunk, limits.sequences
+    if sequences > MAX_SEQUENCES:
+        raise BuildError(
+            f"--sequences is {sequences}, and the kernels run {MAX_SEQUENCES:,} at most",
+            f"give {MAX_SEQUENCES} or less",
+        )
+    if sequences > chunk:
+        raise BuildError(
+            f"a decode step of {sequences} sequences has as many tokens, and --chunk allows {chunk}",
+            f"give --chunk {sequences} or more",
+        )
+    if round_rows is not None and round_rows > chunk:
+        raise BuildError(
+            f"a round of this draft has {round_rows} tokens, and --chunk allows {chunk}",
+            f"give --chunk {round_rows} or more",
+        )
+    if chunk > max(config.max_positions, Limits().chunk):
+        raise BuildError(
+            f"--chunk is {chunk}, and the model has {config.max_positions} positions",
+            f"give --chunk {config.max_positions} or less",
+        )
 
 
 def _check_seed(seed: int | None, random: bool) -> None:
@@ -176,6 +207,7 @@ def _checkpoint(
 
 
 def _fetched(tell: Progress) -> Checkpoint:
+    require_gguf()  # before a download that would be of no use without it
     return GgufCheckpoint(fetch(SMOLLM2, lambda done, total: tell("fetch", done, total)))
 
 

@@ -231,12 +231,19 @@ _CODES: Final = {
 }  # fmt: skip
 
 
-def _type(number: int, name: str) -> tuple[str, int, int]:
-    """A type's name, the elements of a block, and its bytes."""
+def require_gguf() -> None:
+    """Raises CheckpointError where the package gguf, which knows the types of tensors, is not installed."""
     try:
-        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+        import gguf.constants  # noqa: F401
     except ImportError:
         raise CheckpointError("reading GGUF needs the package gguf", install_hint("gguf")) from None
+
+
+def _type(number: int, name: str) -> tuple[str, int, int]:
+    """A type's name, the elements of a block, and its bytes."""
+    require_gguf()
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
     try:
         type = GGMLQuantizationType(number)
     except ValueError:

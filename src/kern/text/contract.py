@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from kern.manifest.errors import KernError
 from kern.manifest.expressions import INT_LIMIT, Add, Expr, Name, Sym, Wire, show
 from kern.manifest.params import DType
-from kern.manifest.types import Buffer, BufferClass
+from kern.manifest.types import Buffer, BufferClass, Manifest
 
 PAGE: Final = 16
 """Tokens in a page of the state."""
@@ -147,3 +147,16 @@ SCORING: Final = (
 def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
     """The programs of a round of `rows` rows, each with the tokens that it is called with."""
     return tuple((name, rows - 1 if name == "draft" else rows) for name in ROUND)
+
+
+def call_limits(manifest: Manifest) -> dict[str, int]:
+    """The most sequences of a call, and the most tokens of a prefill; empty for what is not a text model."""
+    program = manifest.programs.get("prefill")
+    symbols = manifest.symbols
+    if program is None or not {TOKENS.sym, SEQS.sym} <= symbols.keys():
+        return {}
+    narrowed = {symbol: bounds.max for symbol, bounds in program.symbols.items() if bounds.max is not None}
+    return {
+        "sequences": symbols[SEQS.sym].max,
+        "chunk": narrowed.get(TOKENS.sym, symbols[TOKENS.sym].max),
+    }

@@ -7,6 +7,11 @@
 
 #include "kern_host.h"
 
+#if defined(KERN_LEVEL) && ((KERN_LEVEL < 4 && defined(__AVX512F__)) || (KERN_LEVEL < 3 && defined(__AVX__)) || \
+                            (KERN_LEVEL < 2 && defined(__SSE3__)))
+#error "the compiler's options allow instructions that the target does not have; leave them out of CC"
+#endif
+
 typedef uint16_t bf16;
 
 static inline float from_bits(uint32_t bits) {
