@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARTIFACT := build/smollm2
 DRAFT := assets/smollm2-draft
+MINUTES ?= 10
 PROMPT ?= The three most important inventions of the nineteenth century were
 
-.PHONY: demo test test-slow test-gpu lint unit format docs bench wheel clean
+.PHONY: demo test test-slow test-gpu fuzz lint unit format docs bench wheel clean
 
 # An artifact that was built without the draft is built again with it.
 demo: .venv/installed
@@ -32,6 +33,10 @@ test-slow: .venv/installed-dev
 
 test-gpu: .venv/installed-dev
 	$(BIN)/pytest -m gpu
+
+# Findings go to build/fuzz. Without SEED it is a new one each time.
+fuzz: .venv/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .

@@ -155,4 +155,4 @@ def _shadowed(random: Random, data: bytes) -> bytes:
     return changed.ljust(start, b"\0") + page
 
 
-TARGET = Target("elf", seeds, change, run, short=400)
+TARGET = Target("elf", seeds, change, run, short=300)

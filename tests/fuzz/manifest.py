@@ -79,4 +79,4 @@ def _schema() -> Draft202012Validator:
     return Draft202012Validator(json_schema())
 
 
-TARGET = Target("manifest", seeds, change, run, short=150)
+TARGET = Target("manifest", seeds, change, run, short=80)

@@ -112,4 +112,4 @@ def _no_number(text: str) -> NoReturn:
     raise Contradiction(f"JSON that is none: {text}")
 
 
-TARGET = Target("recordings", seeds, change, run, short=60)
+TARGET = Target("recordings", seeds, change, run, short=40)

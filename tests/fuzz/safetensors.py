@@ -97,4 +97,4 @@ def _library_agrees(path: Path, found: dict[str, Any]) -> None:
     require(read == {name: one[:2] for name, one in found.items()}, f"the library reads another index: {read}")
 
 
-TARGET = Target("safetensors", seeds, change, run, short=600)
+TARGET = Target("safetensors", seeds, change, run, short=400)

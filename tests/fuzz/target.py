@@ -37,10 +37,11 @@ class Target:
 
 def input_of(target: Target, corpus: Sequence[bytes], seed: int, index: int) -> bytes:
     """Input number `index` of a run: the seeds of the target first, then changes of the corpus."""
-    if index < len(target.seeds()):
-        return target.seeds()[index]
+    seeds = target.seeds()
+    if index < len(seeds):
+        return seeds[index]
     random = Random(f"{seed}/{target.name}/{index}")
-    data = random.choice(corpus)
+    data = random.choice(random.choice((seeds, corpus)))
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         data = target.change(random, data, corpus)
     return data

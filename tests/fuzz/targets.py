@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fuzz import elf, manifest, recordings, safetensors
+from fuzz import elf, gguf, manifest, recordings, safetensors, tokenizer
 from fuzz.target import Target
 
-TARGETS: dict[str, Target] = {module.TARGET.name: module.TARGET for module in (manifest, elf, safetensors, recordings)}
+MODULES = (manifest, elf, safetensors, gguf, tokenizer, recordings)
+TARGETS: dict[str, Target] = {module.TARGET.name: module.TARGET for module in MODULES}
