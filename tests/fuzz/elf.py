@@ -15,13 +15,20 @@ from kern.artifact.host_module import ALLOWED_LIBRARIES
 from kern.artifact.modules import describe
 from support.elf import HEADER, SECTION, SECTION_BYTES, SEGMENT, SEGMENT_BYTES, get, put
 from support.host_modules import shared_object
+from support.nvrtc import cubin
 
 CUBIN = Path(__file__).parents[1] / "samples" / "abi7.cubin"
 C = """#include "kern_host.h"
 KERN_KERNEL(first, "ptr,i32") { (void)launch; (void)params; }
 KERN_KERNEL(second, "ptr,ptr,i64,f32,u8") { (void)launch; (void)params; }
 """
+CUDA = r"""
+extern "C" __global__ void __launch_bounds__(64) first(float *out, int n, double d) { out[n] = d; }
+extern "C" __global__ void second(int *out) { __shared__ int s[8]; s[threadIdx.x] = 1; __syncthreads(); *out = s[2]; }
+"""
 MORE_SEGMENT = {**SEGMENT, "p_flags": (4, "I"), "p_paddr": (24, "Q"), "p_memsz": (40, "Q"), "p_align": (48, "Q")}
+INFO = 0x70000000
+"""The type of .nv.info sections."""
 ENTRY = struct.Struct("<QQ")
 TAGS = (0, 1, 3, 4, 5, 6, 10, 14, 15, 29, 0x6FFFFFFB, 0x7FFFFFFD, 0x7FFFFFFF, 0x6FFFFEFC, 0x6FFFFEFB)
 """Of the dynamic segment: NULL, NEEDED, tables, SONAME, search paths, and what brings in other code."""
@@ -30,8 +37,8 @@ TEXTS = (b"x86-64-v3", b"x86-64-v9", b"aarch64", b"first(ptr)", b"second()", b"f
 
 @cache
 def seeds() -> tuple[bytes, ...]:
-    """A host module with its symbols, one without, and a cubin."""
-    return shared_object(C), shared_object(C, "-s", "-Wl,--build-id=none"), CUBIN.read_bytes()
+    """A host module with its symbols, one without, and cubins of both versions of the ABI."""
+    return shared_object(C), shared_object(C, "-s", "-Wl,--build-id=none"), CUBIN.read_bytes(), cubin(CUDA, "sm_90a")
 
 
 def change(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -48,8 +55,10 @@ def change(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
             return _rows_exchanged(random, data)
         if kind < 7:
             return _shadowed(random, data) if random.random() < 0.3 else _dynamic(random, data)
-        if kind < 9:
+        if kind < 8:
             return _inside(random, data, others)
+        if kind < 9:
+            return _attribute(random, data)
     except (struct.error, ValueError, IndexError, OverflowError):
         pass  # a header that was damaged before
     return change_bytes(random, data, others)
@@ -119,6 +128,26 @@ def _inside(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     else:
         changed = change_bytes(random, part, [part])
     return data[:start] + changed[:size].ljust(size, b"\0") + data[start + size :]
+
+
+def _attribute(random: Random, data: bytes) -> bytes:
+    """A cubin's attribute: its format, code, length or first word; or the length of the section that holds them."""
+    table, count = get(data, 0, HEADER, "e_shoff"), min(get(data, 0, HEADER, "e_shnum"), 100)
+    rows = range(table, table + SECTION_BYTES * count, SECTION_BYTES)
+    row = random.choice([row for row in rows if get(data, row, SECTION, "sh_type") == INFO])
+    start, size = get(data, row, SECTION, "sh_offset"), get(data, row, SECTION, "sh_size")
+    if random.random() < 0.3:
+        return put(data, row, SECTION, sh_size=max(0, size + random.choice((-4, -3, -2, -1, 1, 2, 3, 4, -size, 4096))))
+    places = []
+    at = start
+    while at + 4 <= min(start + size, len(data)) and len(places) < 1000:
+        places.append(at)
+        at += 4 + (int.from_bytes(data[at + 2 : at + 4], "little") if data[at] == 4 else 0)
+    at = random.choice(places) + random.choice((0, 1, 2, 4, 8, 12))
+    changed = random.choice(
+        (data[at : at + 1], b"\0", b"\1", b"\4", b"\x05", b"\x10", b"\x17", b"\x19", b"\x2f", b"\xff")
+    )
+    return data[:at] + changed + data[at + 1 :]
 
 
 def _segments(data: bytes, kind: int) -> list[int]:

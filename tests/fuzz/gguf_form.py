@@ -46,11 +46,15 @@ class Gguf:
 
 
 def written(file: Gguf) -> tuple[bytes, list[tuple[int, int]]]:
-    """The file's bytes, and where its counts, lengths, types and offsets stand: place and size of each."""
-    out, fields = bytearray(b"GGUF"), list[tuple[int, int]]()
+    """The file's bytes, and where its counts, lengths, types and offsets stand: place and size of each.
+
+    Of the lengths of an array's strings it is the first.
+    """
+    out, fields, told = bytearray(b"GGUF"), list[tuple[int, int]](), True
 
     def number(value: int, size: int) -> None:
-        fields.append((len(out), size))
+        if told:
+            fields.append((len(out), size))
         out.extend((value % 256**size).to_bytes(size, "little"))
 
     def string(text: bytes) -> None:
@@ -58,6 +62,7 @@ def written(file: Gguf) -> tuple[bytes, list[tuple[int, int]]]:
         out.extend(text)
 
     def content(kind: int, value: Any) -> None:
+        nonlocal told
         if kind == STRING:
             string(value)
         elif kind == ARRAY:
@@ -65,6 +70,8 @@ def written(file: Gguf) -> tuple[bytes, list[tuple[int, int]]]:
             number(len(value[1]), 8)
             for entry in value[1]:
                 content(value[0], entry)
+                told = False
+            told = True
         elif kind in (F32, F64):
             out.extend(struct.pack("<" + FORMS[kind], value))
         elif kind in FORMS:

@@ -43,7 +43,9 @@ def change_json(random: Random, value: Any, others: Sequence[Any], fragments: Se
     if kind < 17:
         return _changed(value, path, lambda _: at(source, place(random, source)))
     if kind < 18 and fragments:
-        return _changed(value, path, lambda _: random.choice(fragments))
+        fragment = random.choice(fragments)
+        joined = isinstance(fragment, dict) and isinstance(here, dict) and random.random() < 0.7
+        return _changed(value, path, lambda _: here | fragment if joined else fragment)
     if kind < 19:
         return _changed(value, path, lambda _: random.choice((random.choice(_SCALARS), random.choice(_STRINGS))))
     return _changed(value, path, lambda _: _nested(random, here))

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 from jsonschema import Draft202012Validator
 
 from fuzz.byte_changes import change_bytes
 from fuzz.json_changes import change_json, json_text
-from fuzz.target import ACCEPTED, Target, require
+from fuzz.target import ACCEPTED, Contradiction, Target, require
 from kern import verify
 from kern.cli.explain import all_codes
 from kern.manifest.reading import read
@@ -31,6 +31,8 @@ FRAGMENTS: tuple[Any, ...] = (
     *({"buf": "mixed"}, {"buf": "mixed", "offset": 8}, {"state": "history"}, {"expr": {"sym": "start"}}),
     *({"f32": 1e39}, {"i32": -(2**31)}, {"u8": 256}, {"arg": 0}, {"arg": -1}, {"scratch": "partial", "offset": 4}),
     *("in ptr", "out buffer<bf16> align 4096", "inout buffer<f32>", "i64", "extern:cublaslt_bf16_tn", "rows"),
+    *({"cluster": [1, 1, 1]}, {"cooperative": True}, {"pdl": True}, {"shared_mem": 16}, {"keep": True}, {"label": "x"}),
+    *({"offset": 8}, {"align": 512}, {"granule": 2}, {"bytes": 64}, {"cubin": "a.so"}, {"sha256": "0" * 64}, {"": 0}),
     *({"dtype": "f32", "shape": ["rows", 64], "class": "carry"}, {"min": 0}, {"max": 1}, [1, 1, 1], [2**31, 1, 1]),
 )
 
@@ -63,15 +65,26 @@ def run(data: bytes, folder: Path) -> str:
         require(1 <= found.line <= lines and found.column >= 1, f"a location outside the file: {found}")
     if not report.ok:
         return f"refused: {report.diagnostics[0].diagnostic.code}"
+    document = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_number)
     manifest = read(data).manifest
     assert manifest is not None
     require(read(write(manifest).encode()).manifest == manifest, f"writing changes it: {write(manifest)[:2000]}")
     require(verified(manifest).manifest is manifest, "verifying twice differs")
     require(verify(path) == report, "verifying twice differs")
     if len(data) < SCHEMA_BYTES:
-        error = next(_schema().iter_errors(json.loads(data)), None)
+        error = next(_schema().iter_errors(document), None)
         require(error is None, f"the schema refuses it: {error}")
     return ACCEPTED
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    require(len(members) == len(pairs), f"a key twice: {[name for name, _ in pairs]}")
+    return members
+
+
+def _no_number(text: str) -> NoReturn:
+    raise Contradiction(f"a number that is none: {text}")
 
 
 @cache
