@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from fuzz.byte_changes import change_bytes
 from fuzz.json_changes import change_json, json_text
 from fuzz.target import ACCEPTED, Target, require
-from fuzz.tokenizer_parts import ADDED, COMPONENTS, whole
+from fuzz.tokenizer_parts import changed_tokenizer, whole
 from kern.text import Tokenizer
 from kern.text.sequence import check_ids
 from kern.text.tokenizer import TextStream
@@ -51,25 +50,11 @@ def change(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
             document = change_json(random, json.loads(settings), (), (2**62, None, [0, 1]))
             return json_text(random, document) + part + tokenizer
         if random.random() < 0.9 and part:
-            document = _changed(random, json.loads(tokenizer), others)
+            document = changed_tokenizer(random, json.loads(tokenizer))
             return settings + part + json_text(random, document)
     except (ValueError, RecursionError):
         pass  # JSON that was damaged before
     return change_bytes(random, data, others)
-
-
-def _changed(random: Random, document: Any, others: Sequence[bytes]) -> Any:
-    kind = random.randrange(10)
-    if kind < 4 and isinstance(document, dict):
-        name = random.choice(tuple(COMPONENTS))
-        return document | {name: random.choice(COMPONENTS[name])}
-    if kind < 5 and isinstance(document, dict) and isinstance(document.get("added_tokens"), list):
-        return document | {"added_tokens": [*document["added_tokens"], random.choice(ADDED)]}
-    if kind < 6 and isinstance(document, dict):
-        other = json.loads(random.choice(seeds()[:-1]).partition(PART)[2])
-        name = random.choice(tuple(other))
-        return document | {name: other[name]}
-    return change_json(random, document, (), tuple(one for some in COMPONENTS.values() for one in some))
 
 
 def run(data: bytes, folder: Path) -> str:

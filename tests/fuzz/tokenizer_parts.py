@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
+from random import Random
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from fuzz.json_changes import change_json
 from support.tokenizers import bytes_tokenizer
 
 COMPONENTS: Mapping[str, tuple[Any, ...]] = {
@@ -69,6 +72,7 @@ ADDED: tuple[Any, ...] = tuple(
 )  # fmt: skip
 
 
+@cache
 def whole() -> tuple[str, ...]:
     """A tokenizer of each model, each with other components, as the library saves them."""
     words = {"[UNK]": 0, "a": 1, "##b": 2, "the": 3, "[CLS]": 4, "[SEP]": 5, "ab": 6}
@@ -100,3 +104,18 @@ def _split() -> str:
     document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
     document["model"]["ignore_merges"] = True
     return json.dumps(document)
+
+
+def changed_tokenizer(random: Random, document: Any) -> Any:
+    """A tokenizer.json with another component, one more token, a part of another tokenizer, or any change of JSON."""
+    kind = random.randrange(10)
+    if kind < 4 and isinstance(document, dict):
+        name = random.choice(tuple(COMPONENTS))
+        return document | {name: random.choice(COMPONENTS[name])}
+    if kind < 5 and isinstance(document, dict) and isinstance(document.get("added_tokens"), list):
+        return document | {"added_tokens": [*document["added_tokens"], random.choice(ADDED)]}
+    if kind < 6 and isinstance(document, dict):
+        other = json.loads(random.choice(whole()))
+        name = random.choice(tuple(other))
+        return document | {name: other[name]}
+    return change_json(random, document, (), tuple(one for some in COMPONENTS.values() for one in some))
