@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from fuzz.byte_changes import LIMITS, change_bytes
+from fuzz.byte_changes import LIMITS, MOST_BYTES, change_bytes
 
 Path = tuple[str | int, ...]
 
@@ -92,7 +92,7 @@ def _member(random: Random, container: Any, key: str | int) -> Any:
     """A member of an object or a list left out, repeated, renamed, or many of it."""
     if isinstance(container, list):
         assert isinstance(key, int)
-        times = random.choice((0, 0, 2, 2, *_COUNTS))
+        times = _fitting(random.choice((0, 0, 2, 2, *_COUNTS)), container[key])
         if random.random() < 0.2:
             return random.sample(container, len(container)) if len(container) < 100 else container[::-1]
         return [*container[:key], *[container[key]] * times, *container[key + 1 :]]
@@ -106,7 +106,13 @@ def _member(random: Random, container: Any, key: str | int) -> Any:
         return kept | {random.choice(names): container[key]}
     if choice < 5:
         return container | {f"{_RAW}key {key}": random.choice((container[key], None, *container.values()))}
-    return container | {f"{key}{number}": container[key] for number in range(random.choice(_COUNTS))}
+    times = _fitting(random.choice(_COUNTS), container[key])
+    return container | {f"{key}{number}": container[key] for number in range(times)}
+
+
+def _fitting(times: int, value: Any) -> int:
+    """How often a value may be repeated for the whole to stay an input."""
+    return min(times, 2 + MOST_BYTES // len(json.dumps(value)))
 
 
 def _tweaked(random: Random, value: Any) -> Any:
@@ -152,6 +158,6 @@ def json_text(random: Random, value: Any) -> bytes:
     text = text.replace(marker + "key ", '"')
     for depth in _DEPTHS:
         brackets = random.choice(("[", '{"a":')), random.choice(("]", "}", ""))
-        text = text.replace(f'{marker}deep {depth}"', brackets[0] * depth + brackets[1] * depth)
+        text = text.replace(f'{marker}deep {depth}"', brackets[0] * depth + brackets[1] * depth, 2)
     data = text.encode()
     return data if random.random() < 0.9 else change_bytes(random, data, [data])

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from fuzz.byte_changes import MOST_BYTES
+
 ACCEPTED = "accepted"
 
 Change = Callable[[Random, bytes, Sequence[bytes]], bytes]
@@ -43,7 +45,8 @@ def input_of(target: Target, corpus: Sequence[bytes], seed: int, index: int) -> 
     random = Random(f"{seed}/{target.name}/{index}")
     data = random.choice(random.choice((seeds, corpus)))
     for _ in range(random.choice((1, 1, 1, 2, 4))):
-        data = target.change(random, data, corpus)
+        changed = target.change(random, data, corpus)
+        data = changed if len(changed) <= MOST_BYTES else data
     return data
 
 
