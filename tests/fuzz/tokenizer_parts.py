@@ -11,7 +11,6 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from fuzz.json_changes import change_json
-from support.tokenizers import bytes_tokenizer
 
 COMPONENTS: Mapping[str, tuple[Any, ...]] = {
     "normalizer": (
@@ -89,9 +88,14 @@ def whole() -> tuple[str, ...]:
 
 
 def _bytes() -> str:
-    tokenizer = bytes_tokenizer()
-    assert tokenizer.has_vocabulary
-    return str(tokenizer._tokenizer.to_str())
+    """One token for each byte, one merge, two special tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: id for id, letter in enumerate([*alphabet, "<end>", "ab", "<begin>"])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>", "<begin>"])
+    return str(tokenizer.to_str())
 
 
 def _split() -> str:
