@@ -4,15 +4,16 @@ BIN := .venv/bin
 ARTIFACT := build/smollm2
 DRAFT := assets/smollm2-draft
 SOURCES := $(shell find src/kern -type f -not -name '*.pyc')
+MINUTES ?= 10
 PROMPT ?= The three most important inventions of the nineteenth century were
 
-.PHONY: demo test test-slow test-gpu lint unit format docs wheel clean
+.PHONY: demo test test-slow test-gpu fuzz lint unit format docs wheel clean
 
 BUILD_DEMO = $(BIN)/kern build smollm2 --draft $(DRAFT) --target host --force -o $(ARTIFACT)
 
-# A folder that was built without the draft, or by an older kern, is built again.
+# A folder that was built without the draft is built again with it.
 demo: .venv/installed $(ARTIFACT)/manifest.json
-	@grep -qs '"begin_spec"' $(ARTIFACT)/manifest.json && grep -qs '"version": 2,' $(ARTIFACT)/text.json || $(BUILD_DEMO)
+	@grep -qs '"begin_spec"' $(ARTIFACT)/manifest.json || $(BUILD_DEMO)
 	@$(BIN)/kern verify $(ARTIFACT) --target host
 	@$(BIN)/kern run $(ARTIFACT) --prompt "$(PROMPT)" --max-tokens 96
 	@echo; echo "The same again with the draft model; drafts that were right are in brackets:"; echo
@@ -39,6 +40,10 @@ test-slow: .venv/installed-dev
 # What passed, on which card and of which commit, is then in build/test-gpu.json.
 test-gpu: .venv/installed-dev
 	$(BIN)/pytest -m gpu --record build/test-gpu.json
+
+# Findings go to build/fuzz. Without SEED it is a new one each time.
+fuzz: .venv/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .

@@ -29,7 +29,8 @@ class _Pins(dict[str, str]):
         return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _generated(config: TransformerConfig, name: str) -> str:
+def generated(config: TransformerConfig, name: str) -> str:
+    """The text of the manifest that is built for a model on the host."""
     kernels = host_kernels(_Pins(), q_heads=config.heads, kv_heads=config.kv_heads)
     return write(build_manifest(config, kernels, model=name))
 
@@ -40,8 +41,8 @@ def texts() -> dict[str, str]:
     return {
         "example": BASE,
         "original-form": ORIGINAL_FORM.read_text(),
-        "smollm2": _generated(SMOLLM2, "smollm2"),
-        "qwen3-4b": _generated(preset("qwen3", "qwen3-4b"), "qwen3-4b"),
+        "smollm2": generated(SMOLLM2, "smollm2"),
+        "qwen3-4b": generated(preset("qwen3", "qwen3-4b"), "qwen3-4b"),
     }
 
 

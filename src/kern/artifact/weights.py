@@ -102,7 +102,10 @@ def open_weights(path: str | Path) -> WeightsFile:
 
 def _index(descriptor: int, size: int, path: Path) -> dict[str, TensorInfo]:
     start, entries = _header(descriptor, size, path)
-    tensors = [_tensor(name, entry, start, size, path) for name, entry in entries.items() if name != "__metadata__"]
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        _refuse(path, "its __metadata__ is not an object of strings")
+    tensors = [_tensor(name, entry, start, size, path) for name, entry in entries.items()]
     _check_cover(tensors, start, size, path)
     return {tensor.name: tensor for tensor in tensors}
 
