@@ -1,8 +1,8 @@
-"""What may be written to an input, and where it comes to stand; and every way of calling an executable wrongly."""
+"""What may be written to an input, and where it comes to be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,44 +13,18 @@ import pytest
 
 import kern
 from kern.manifest.builder import ManifestBuilder
-from kern.manifest.errors import KernError
 from kern.runtime.conversion import WrongDType, WrongValue
-from kern.runtime.errors import UnknownName
 from kern.runtime.executable import Executable
-from kern.runtime.graph import WrongCalls
-from kern.runtime.shapes import KEPT, WrongShape
-from kern.runtime.sizes import BadCapacity
-from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
+from kern.runtime.shapes import WrongShape
+from kern.runtime.symbols import SymbolOutOfBounds
 from support.artifacts import toy_kernels, write_artifact
+from support.inputs import BOUNDS, DTYPES, FRAMES, HEIGHT, WIDTH, write_inputs
 from support.toy import MODULE, single
-
-DTYPES: dict[str, Any] = {
-    "bf16": ml_dtypes.bfloat16,
-    "f16": np.float16,
-    "f32": np.float32,
-    "fp8e4m3": ml_dtypes.float8_e4m3fn,
-    "i32": np.int32,
-    "u32": np.uint32,
-    "i64": np.int64,
-    "u8": np.uint8,
-}
-FRAMES, HEIGHT, WIDTH = 4, 3, 5
-BOUNDS = (FRAMES, HEIGHT, WIDTH)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Inputs of every dtype, [4]; one of three dimensions, one of a number of rows that no symbol gives."""
-    b = ManifestBuilder("inputs")
-    frames, h, w = (b.symbol(name, max=most) for name, most in zip("fhw", BOUNDS, strict=True))
-    program = b.program("run")
-    for dtype in DTYPES:
-        b.kernel(f"copy_{dtype}", single("copy_bytes", (f"out buffer<{dtype}>", f"in buffer<{dtype}>", "i32")))
-        program.dispatch(f"copy_{dtype}", b.output(f"out_{dtype}", dtype, (4,)), b.input(dtype, dtype, (4,)), 0)
-    for name, shape in {"video": (frames, h, w), "fixed": (4, w)}.items():
-        source, target = b.input(name, "f32", shape), b.output(f"out_{name}", "f32", shape)
-        program.dispatch("copy_f32", target, source, 0)
-    return write_artifact(tmp_path_factory.mktemp("inputs") / "folder", b.build(), {MODULE: toy_kernels()})
+    return write_inputs(tmp_path_factory.mktemp("inputs") / "folder")
 
 
 @pytest.fixture
@@ -289,101 +263,3 @@ def test_smaller_floats_are_given_as_their_own_arrays(executable: Executable, dt
     for given in ([1.0] * 4, np.ones(4, np.float32), np.ones(4, np.uint16), np.ones(4, np.uint8), np.ones(4, "V2")):
         with pytest.raises(WrongDType, match=f"'{dtype}' is {dtype}.*give an array of "):
             executable.write(dtype, given)
-
-
-Use = Callable[[Executable], Any]
-OTHER_NAMES: list[Any] = ["x", "", None, 0, 1.5, b"f32", ["f32"], {"f32": 1}, ("f32",), Odd(), np.array(["f32"])]
-VALUES: list[tuple[Any, type[KernError]]] = [
-    ("", SymbolError),
-    ("f=1", SymbolError),
-    (4, SymbolError),
-    ([("f", 1)], SymbolError),
-    ({"f", "h"}, SymbolError),
-    (np.array([1]), SymbolError),
-    ({}, SymbolMissing),
-    ({"f": 1, "h": 1}, SymbolMissing),
-    ({"f": 1, "h": 1, "w": 1, "n": 1}, SymbolUnknown),
-    ({"f": 1, "h": 1, "w": 1, None: 1}, SymbolUnknown),
-    ({"f": 1, "h": 1, "w": 1, 4: 1}, SymbolUnknown),
-    *(
-        ({"f": bad, "h": 1, "w": 1}, SymbolOutOfBounds)
-        for bad in (-1, 0, 5, 2**70, None, "1", 1.0, True, np.True_, [1])
-    ),
-    *(({"f": bad, "h": 1, "w": 1}, SymbolOutOfBounds) for bad in (np.float32(1), np.nan, np.array([1]), 1j, b"1")),
-]
-
-
-@pytest.mark.parametrize("name", OTHER_NAMES, ids=repr)
-def test_names_that_there_are_not(executable: Executable, name: Any) -> None:
-    uses: list[Use] = [
-        lambda e: e.write(name, [0.0]),
-        lambda e: e.read(name),
-        lambda e: e.read_async(name),
-        lambda e: e.read_state(name),
-        lambda e: e.clear(name),
-        lambda e: e.run(name, {"f": 1, "h": 1, "w": 1}),
-        lambda e: e.profile(name, {"f": 1, "h": 1, "w": 1}),
-        lambda e: e.graph([(name, {"f": 1, "h": 1, "w": 1})]),
-    ]
-    for use in uses:
-        with pytest.raises(UnknownName, match="is called"):
-            use(executable)
-
-
-@pytest.mark.parametrize(("values", "error"), VALUES, ids=repr)
-def test_values_that_there_are_not(executable: Executable, values: Any, error: type[KernError]) -> None:
-    array = np.zeros((1, 1, 1), np.float32)
-    executable.read("video", {"f": 1, "h": 1, "w": 1})  # what equals these may not pass for them
-    uses: list[Use] = [
-        lambda e: e.write("video", array, values),
-        lambda e: e.read("video", values),
-        lambda e: e.read_async("video", values),
-        lambda e: e.run("run", values),
-        lambda e: e.profile("run", values),
-        lambda e: e.graph([("run", values)]),
-    ]
-    for use in uses:
-        with pytest.raises(error):
-            use(executable)
-
-
-def test_a_program_needs_values(executable: Executable) -> None:
-    nothing: Any = None
-    uses: list[Use] = [
-        lambda e: e.run("run", nothing),
-        lambda e: e.profile("run", nothing),
-        lambda e: e.graph([("run", nothing)]),
-    ]
-    for use in uses:
-        with pytest.raises(SymbolError, match=r"the symbol values are a NoneType, None; give a dict"):
-            use(executable)
-
-
-@pytest.mark.parametrize(
-    "calls", [None, 3, "run", ("run", {"f": 1}), [("run",)], ["run"], [None], [("run", {}, 1)]], ids=repr
-)
-def test_a_graph_is_a_list_of_calls(executable: Executable, calls: Any) -> None:
-    with pytest.raises(WrongCalls, match="a graph records a list of calls"):
-        executable.graph(calls)
-
-
-def test_a_graph_keeps_the_calls_that_an_iterator_gave(executable: Executable) -> None:
-    values = {"f": 1, "h": 1, "w": 1}
-    graph = executable.graph(("run", values) for _ in range(2))  # type: ignore[arg-type]
-    values["f"] = 9
-    assert graph.calls == (("run", {"f": 1, "h": 1, "w": 1}),) * 2
-
-
-def test_more_shapes_than_are_kept_are_each_their_own(executable: Executable) -> None:
-    every = [{"f": f, "h": h, "w": w} for f in range(1, 5) for h in range(1, 4) for w in range(1, 6)]
-    assert len(every) > KEPT
-    for values in (*every, *every):
-        assert executable.read("video", values).shape == tuple(values.values())
-
-
-@pytest.mark.parametrize("count", [None, "4", 0, -1, 1.5, True, np.float32(4), [4]], ids=repr)
-def test_a_capacity_is_an_integer_of_at_least_one(folder: Path, count: Any) -> None:
-    with pytest.raises(BadCapacity, match="capacity is"):
-        kern.load(folder, capacity=count)
-    with pytest.raises(BadCapacity, match="sequences is"):
-        kern.load(folder, sequences=count)
