@@ -144,7 +144,7 @@ def _rope_type(rope: Mapping[str, Any]) -> str:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if "rope_type" in rope and rope.get("type", kind) != kind:
         raise UnsupportedModel(
-            f"rope_type is {shown(kind)}, and type {shown(rope['type'])}",
+            f"rope_type is {shown(kind)}, and type {shown(rope.get('type'))}",
             "they are two names of one setting: leave the one that is wrong out",
         )
     if not isinstance(kind, str) or kind not in ROPE_USES:
