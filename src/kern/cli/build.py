@@ -46,7 +46,7 @@ def build_folder(
     taps_before: bool,
     strict: bool,
 ) -> None:
-    """Build, and say in a line what was written, after the notes."""
+    """Build, and say in a line what was written, after notes and warnings."""
     start = time.perf_counter()
     with ExitStack() as resources:
         built = build(
@@ -67,6 +67,8 @@ def build_folder(
         )
     for note in built.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
+    for warning in built.warnings:
+        print(f"warning: {printable(warning)}", file=sys.stderr)
     programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")
     size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
     seconds = time.perf_counter() - start

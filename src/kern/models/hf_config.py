@@ -78,7 +78,7 @@ def check_architecture(config: Mapping[str, Any]) -> None:
     wanted = f"{_family(config)}ForCausalLM".lower()
     found = config.get("architectures")
     names = found if isinstance(found, Sequence) and not isinstance(found, str) else [found]
-    if found is not None and wanted not in [str(name).lower() for name in names]:
+    if found and wanted not in [str(name).lower() for name in names]:
         raise UnsupportedModel(f"architectures is {shown(found)}", "only a model ForCausalLM can be built")
 
 
