@@ -57,8 +57,8 @@ and sines. `max_position_embeddings` or `context_length` is how many positions a
 
 ## Fields
 
-A refused field may have the values in the table, or be null or left out. A field that is in no table is named in one
-note; with `--strict` it is an error.
+A refused field may have the values in the table, or be null or left out. Fields that are in no table are named in
+one warning; with `--strict` they are an error.
 
 """
 

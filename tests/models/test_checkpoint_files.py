@@ -158,7 +158,7 @@ def built(*arguments: str) -> tuple[int, list[str]]:
     return done.exit_code, done.stderr.splitlines()
 
 
-def test_unknown_settings_are_one_note_and_an_error_with_strict(tmp_path: Path, compiled_once: None) -> None:
+def test_unknown_settings_are_one_warning_and_an_error_with_strict(tmp_path: Path, compiled_once: None) -> None:
     folder = saved(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"warp": 1} | {f"w{i}\n": i for i in range(30)}))
@@ -167,13 +167,13 @@ def test_unknown_settings_are_one_note_and_an_error_with_strict(tmp_path: Path, 
 
     assert (code, len(lines)) == (0, 3)
     assert lines[0].endswith("has no tokenizer.json, only tokenizer.model: prompts are token ids")
-    assert lines[1].startswith("note: unknown settings of the checkpoint: warp, 'w0")
+    assert lines[1].startswith("warning: unknown settings of the checkpoint: warp, 'w0")
     assert lines[1].endswith(" and 11 more; they are ignored")
     with pytest.raises(UnsupportedModel, match="unknown settings of the checkpoint: warp, "):
         built("--strict", "--checkpoint", str(folder), "-o", str(tmp_path / "strict"))
     assert not (tmp_path / "strict").exists()
     bare = build("llama", tmp_path / "bare", checkpoint=folder, target="host", weights=False)
-    assert [f"note: {note}" for note in bare.notes] == lines[:2]
+    assert [f"note: {bare.notes[0]}", f"warning: {bare.warnings[0]}"] == lines[:2]
 
 
 def test_a_checkpoint_that_is_known_builds_with_strict(tmp_path: Path, compiled_once: None) -> None:
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_is_known_builds_with_strict(tmp_path: Path, compiled_
     assert (code, [line[:5] for line in lines[:-1]]) == (0, ["note:"])
 
 
-def test_unknown_settings_of_a_draft_are_noted(tmp_path: Path, compiled_once: None) -> None:
+def test_unknown_settings_of_a_draft_are_a_warning(tmp_path: Path, compiled_once: None) -> None:
     target = SharpCheckpoint("qwen3")
     model = save_model(tmp_path / "model", target)  # type: ignore[arg-type]
     config = draft_config(Reference(target.config, target.tensor), target_layer_ids=[0], warp=1, num_target_layers=2)
@@ -191,7 +191,7 @@ def test_unknown_settings_of_a_draft_are_noted(tmp_path: Path, compiled_once: No
     save_tensors(tmp_path / "draft" / WHOLE, {n: t.astype(np.float32) for n, t in draft_tensors(config, 3).items()})
     options: dict[str, Any] = {"checkpoint": model, "draft": tmp_path / "draft", "target": "host", "weights": False}
 
-    notes = build("qwen3", tmp_path / "out", **options).notes
-    assert notes[-1] == "unknown settings of the draft: warp; they are ignored"
+    warnings = build("qwen3", tmp_path / "out", **options).warnings
+    assert warnings == ("unknown settings of the draft: warp; they are ignored",)
     with pytest.raises(UnsupportedModel, match="unknown settings of the draft: warp"):
         build("qwen3", tmp_path / "strict", strict=True, **options)

@@ -223,6 +223,14 @@ def test_long_lists_take_little_memory(tmp_path: Path, kind: int, content: bytes
     assert (done.returncode, done.stdout.strip()) == (0, str(count)), done.stderr
 
 
+def test_without_the_package_gguf_a_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "m.gguf")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+
+    with pytest.raises(CheckpointError, match=r"needs the package gguf; .*\[gguf\]"):
+        read_gguf(path)
+
+
 def test_a_fifo_is_no_gguf(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="is no checkpoint"):

@@ -25,7 +25,9 @@ from support.gguf_files import gguf_metadata, gguf_tensors, write_gguf
 from support.hf_folder import save_model
 from support.sharp import IDS, SharpCheckpoint
 
-EXPECTED = json.loads((Path(__file__).parents[1] / "samples" / "transformers-rope.json").read_text())
+SAMPLES = Path(__file__).parents[1] / "samples"
+EXPECTED = json.loads((SAMPLES / "transformers-rope.json").read_text())
+LLAMA_CPP = json.loads((SAMPLES / "llama-cpp-rope.json").read_text())
 FAMILIES: list[Family] = ["llama", "qwen3"]
 SMALL: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16,
@@ -148,36 +150,26 @@ def test_scores_are_those_of_transformers(tmp_path: Path, compiled_once: None, f
     assert scored(tmp_path / "out") == pytest.approx(EXPECTED["nll"][family][kind], abs=0.05)
 
 
-GGUF_SCALINGS: dict[str, dict[str, Any]] = {
-    "default": {"rope.scaling.type": "none", "rope.scaling.factor": 4.0},
-    "linear": {"rope.scaling.factor": 4.0},
-    "yarn": {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32},
-    "llama3": {},
-}
-
-
 @pytest.mark.parametrize(
-    ("family", "kind"),
-    # llama.cpp has no factors of frequencies for qwen3.
-    [(family, kind) for family in FAMILIES for kind in GGUF_SCALINGS if (family, kind) != ("qwen3", "llama3")],
+    ("family", "kind"), [(family, kind) for family in FAMILIES for kind in LLAMA_CPP["nll"][family]]
 )
-def test_a_gguf_builds_what_the_folder_builds(tmp_path: Path, compiled_once: None, family: Family, kind: str) -> None:
+def test_scores_of_gguf_are_those_of_llama_cpp(tmp_path: Path, compiled_once: None, family: Family, kind: str) -> None:
     checkpoint = SharpCheckpoint(family)
-    keys = {f"{family}.{key}": value for key, value in GGUF_SCALINGS[kind].items()}
+    keys = {f"{family}.{key}": value for key, value in LLAMA_CPP["keys"][kind].items()}
     tensors = gguf_tensors(checkpoint.config, checkpoint.all())
-    if kind == "llama3":
+    if "llama3" in kind:
         plain = frequencies(checkpoint.config.head_dim, checkpoint.config.rope_theta, None)
-        rope = EXPECTED["scalings"][kind]
-        tensors["rope_freqs.weight"] = llama3_factors(plain, **rope).astype(np.float32)
+        factors = llama3_factors(plain, **EXPECTED["scalings"]["llama3"])
+        tensors["rope_freqs.weight"] = factors.astype(np.float32)
     write_gguf(tmp_path / "m.gguf", gguf_metadata(checkpoint.config) | keys, tensors)
-    model = saved(tmp_path / "model", checkpoint, EXPECTED["scalings"][kind])
-    building.build(family, tmp_path / "folder", checkpoint=model, target="host")
     building.build(family, tmp_path / "gguf", checkpoint=tmp_path / "m.gguf", target="host")
 
-    ours, theirs = ((tmp_path / name / "weights.safetensors").read_bytes() for name in ("gguf", "folder"))
-    if kind != "llama3":  # its factors are rounded to f32
-        assert ours == theirs
-    assert scored(tmp_path / "gguf") == pytest.approx(EXPECTED["nll"][family][kind], abs=0.05)
+    assert scored(tmp_path / "gguf") == pytest.approx(LLAMA_CPP["nll"][family][kind], abs=0.05)
+    if kind in ("default", "linear", "yarn"):
+        model = saved(tmp_path / "model", checkpoint, EXPECTED["scalings"][kind])
+        building.build(family, tmp_path / "folder", checkpoint=model, target="host")
+        ours, theirs = (tmp_path / name / "weights.safetensors" for name in ("gguf", "folder"))
+        assert ours.read_bytes() == theirs.read_bytes()
 
 
 def llama3_factors(plain: Any, *, factor: float, low_freq_factor: float, high_freq_factor: float, **more: Any) -> Any:

@@ -48,7 +48,7 @@ def build_folder(
     taps_before: bool,
     strict: bool,
 ) -> None:
-    """Build; print the notes, then what was written. `limits` are the most sequences and tokens of a call."""
+    """Build; print notes and warnings, then what was written. `limits` are the most sequences and tokens of a call."""
     sequences, chunk = limits
     start = time.perf_counter()
     with ExitStack() as resources:
@@ -71,6 +71,8 @@ def build_folder(
         )
     for note in built.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
+    for warning in built.warnings:
+        print(f"warning: {printable(warning)}", file=sys.stderr)
     programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")
     size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
     seconds = time.perf_counter() - start

@@ -17,7 +17,7 @@ from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import FAMILIES, Family, TransformerConfig, UnsupportedModel, preset, shown
 from kern.models.fetch import SMOLLM2, fetch
 from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.gguf_file import is_gguf, require_gguf
+from kern.models.gguf_file import gguf_library, is_gguf
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.precision import OWN, RECORDED
 from kern.models.random_checkpoint import RandomCheckpoint
@@ -48,7 +48,7 @@ class BuildError(KernError):
 class Built:
     """What was written: the folder, the target, the manifest, and the bytes of its weights (0 for none).
 
-    `notes` say how the checkpoint was read, and which of its settings are unknown, a line each.
+    `notes` say how the checkpoint was read, `warnings` which of its settings are unknown, a line each.
     """
 
     path: Path
@@ -56,6 +56,7 @@ class Built:
     manifest: Manifest
     weight_bytes: int
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def build(
@@ -87,7 +88,7 @@ def build(
     `auto` is the target that those were built for.
     `draft` is a DSpark checkpoint's folder, or `random` for a draft of random weights and the true shape: the folder
     then holds the programs of speculation too. `taps_before` takes each of its features one layer earlier.
-    `strict` refuses a checkpoint with unknown settings, which are else named in a note.
+    `strict` refuses a checkpoint with unknown settings, which a warning names otherwise.
 
     Raises BuildError, OutputError, UnknownTarget, UnsupportedModel, CheckpointError, FetchError, NoCacheFolder,
     CompilerMissing and what else the target's compiler raises; with a recording MiningError, Refuted, WrongTarget.
@@ -123,19 +124,19 @@ def build(
         write_text_files(folder, settings, source.text.tokenizer_json)
         parts = [part_of(source, precision), *([] if speculative is None else [speculative.part])]
         size = _write_weights(folder / WEIGHTS, parts, tell) if weights else 0
-    return Built(output, kernels.target, manifest, size, (*source.notes, *unknown))
+    return Built(output, kernels.target, manifest, size, source.notes, unknown)
 
 
 def _unknown(fields: Sequence[str], whose: str, strict: bool) -> tuple[str, ...]:
-    """A note that names unknown settings. Raises UnsupportedModel if strict."""
+    """A warning that names unknown settings. Raises UnsupportedModel if strict."""
     if not fields:
         return ()
     more = f" and {len(fields) - _MOST_NAMED} more" if len(fields) > _MOST_NAMED else ""
     named = ", ".join(name if name.isprintable() and len(name) <= 60 else shown(name) for name in fields[:_MOST_NAMED])
-    note = f"unknown settings of {whose}: {named}{more}"
+    warning = f"unknown settings of {whose}: {named}{more}"
     if strict:
-        raise UnsupportedModel(note, "without --strict they are ignored")
-    return (f"{note}; they are ignored",)
+        raise UnsupportedModel(warning, "without --strict they are ignored")
+    return (f"{warning}; they are ignored",)
 
 
 def _label(name: str, config: str | None) -> str:
@@ -207,7 +208,7 @@ def _checkpoint(
 
 
 def _fetched(tell: Progress) -> Checkpoint:
-    require_gguf()  # before a download that would be of no use without it
+    gguf_library()  # before a download that would be of no use without it
     return GgufCheckpoint(fetch(SMOLLM2, lambda done, total: tell("fetch", done, total)))
 
 

@@ -82,6 +82,15 @@ def read_gguf(path: Path) -> GgufFile:
         raise CheckpointError(f"{path} is not a whole GGUF file: {error}", "fetch the file again") from None
 
 
+def gguf_library() -> Any:
+    """The package gguf, which knows the types of tensors. Raises CheckpointError where it is not installed."""
+    try:
+        import gguf
+    except ImportError:
+        raise CheckpointError("reading GGUF needs the package gguf", install_hint("gguf")) from None
+    return gguf
+
+
 class _Damaged(ValueError):
     """What is wrong with the header."""
 
@@ -231,22 +240,12 @@ _CODES: Final = {
 }  # fmt: skip
 
 
-def require_gguf() -> None:
-    """Raises CheckpointError where the package gguf, which knows the types of tensors, is not installed."""
-    try:
-        import gguf.constants  # noqa: F401
-    except ImportError:
-        raise CheckpointError("reading GGUF needs the package gguf", install_hint("gguf")) from None
-
-
 def _type(number: int, name: str) -> tuple[str, int, int]:
     """A type's name, the elements of a block, and its bytes."""
-    require_gguf()
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
+    library = gguf_library()
     try:
-        type = GGMLQuantizationType(number)
+        type = library.GGMLQuantizationType(number)
     except ValueError:
         raise _Damaged(f"tensor {shown(name)} has the unknown type {number}") from None
-    per_block, block_bytes = GGML_QUANT_SIZES[type]
+    per_block, block_bytes = library.GGML_QUANT_SIZES[type]
     return str(type.name), per_block, block_bytes

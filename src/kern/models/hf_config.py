@@ -78,7 +78,7 @@ def check_architecture(config: Mapping[str, Any]) -> None:
     wanted = f"{_family(config)}ForCausalLM".lower()
     found = config.get("architectures")
     names = found if isinstance(found, Sequence) and not isinstance(found, str) else [found]
-    if found is not None and wanted not in [str(name).lower() for name in names]:
+    if found and wanted not in [str(name).lower() for name in names]:
         raise UnsupportedModel(f"architectures is {shown(found)}", "only a model ForCausalLM can be built")
 
 
@@ -144,7 +144,7 @@ def _rope_type(rope: Mapping[str, Any]) -> str:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if "rope_type" in rope and rope.get("type", kind) != kind:
         raise UnsupportedModel(
-            f"rope_type is {shown(kind)}, and type {shown(rope['type'])}",
+            f"rope_type is {shown(kind)}, and type {shown(rope.get('type'))}",
             "they are two names of one setting: leave the one that is wrong out",
         )
     if not isinstance(kind, str) or kind not in ROPE_USES:
