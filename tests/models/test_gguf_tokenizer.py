@@ -200,6 +200,7 @@ def metadata_of(tokens: list[str], types: list[int], merges: list[str] | None) -
         ("bab", [7, 12, 9]),  # of ba and ab the one of the higher score
         ("a\n", [7, 8, 5]),
         ("é", [7, 0]),  # C3 A9: one of its bytes is not a token
+        ("éüa", [7, 0, 8]),  # unknown characters that follow each other are one
         ("ab<eot>ab<tool>ab", [11, 3, 11, 4, 11]),  # the space comes again after each added token
         (" ab", [7, 11]),
     ],

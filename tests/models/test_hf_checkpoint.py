@@ -18,6 +18,7 @@ from kern.models.checkpoint import CheckpointError
 from kern.models.config import Family, preset
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.random_checkpoint import RandomCheckpoint
+from kern.models.text_files import text_settings
 from support.hf_folder import save_model, save_tensors
 
 FAMILIES: list[Family] = ["llama", "qwen3"]
@@ -80,6 +81,17 @@ def test_a_template_file_goes_before_the_config(tmp_path: Path) -> None:
     assert HuggingFaceCheckpoint(folder).text.bos is None
     (folder / "chat_template.jinja").write_text("J")
     assert HuggingFaceCheckpoint(folder).text.chat_template == "J"
+
+
+def test_text_json_holds_what_the_folder_says_of_texts(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", random("llama"))
+    (folder / "tokenizer.json").write_text(tokenizer_json("<s> $A"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "chat_template": "T"}))
+    checkpoint = HuggingFaceCheckpoint(folder)
+    settings = text_settings(checkpoint.config, checkpoint.text)
+
+    assert (settings.version, settings.stop_ids, settings.bos) == (2, (3,), 2)
+    assert (settings.special_tokens, settings.chat_template) == ({"bos_token": "<s>"}, "T")
 
 
 def test_a_folder_without_a_tokenizer_has_stop_ids_still(tmp_path: Path) -> None:

@@ -180,6 +180,9 @@ def test_a_beginning_from_tokenizer_and_template_comes_once(tmp_path: Path) -> N
     assert tokenizer.encode_exactly(render(tokenizer, [{"role": "user", "content": "x"}])) == [BEGIN, 71, 72]
 
 
+STARTS = processors.TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", BEGIN)])
+
+
 @pytest.mark.parametrize(
     ("processor", "bos"),
     [
@@ -191,6 +194,15 @@ def test_a_beginning_from_tokenizer_and_template_comes_once(tmp_path: Path) -> N
                 [
                     processors.ByteLevel(),
                     processors.TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", BEGIN)]),
+                ]
+            ),
+            BEGIN,
+        ),
+        (
+            processors.Sequence(
+                [
+                    processors.TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", BEGIN)]),
+                    processors.ByteLevel(),
                 ]
             ),
             BEGIN,
@@ -225,6 +237,7 @@ TWICE = processors.TemplateProcessing(single="<begin> $A $A", special_tokens=[("
         ("$A <end>", {"add_eos_token": True}, "puts '<end>' behind every text"),
         (processors.BertProcessing(("<end>", END), ("<begin>", BEGIN)), {}, "puts '<end>' behind every text"),
         ("<begin> <begin> $A", {}, "puts 2 ids before a text"),
+        (processors.Sequence([STARTS, STARTS]), {}, "puts 2 ids before a text"),
         (TWICE, {}, "a template with 2 texts"),
         ("<begin> $A", {"add_bos_token": False}, "add_bos_token: False, and .* adds one"),
         ("$A", {"add_bos_token": True}, "add_bos_token: True, and .* adds none"),

@@ -107,7 +107,7 @@ def test_what_a_normalizer_leaves_alone_is_encoded() -> None:
         normalizers.Replace(Regex(""), "a" * 2**20),
         normalizers.Replace("", "a" * 2**20),
         normalizers.Prepend("a" * 2**20),
-        normalizers.Sequence([normalizers.Sequence([normalizers.Prepend("b"), normalizers.Replace("b", "a" * 2**20)])]),
+        normalizers.Sequence([normalizers.Prepend("b"), normalizers.Replace("b", "a" * 2**20)]),
     ],
 )
 def test_every_way_to_grow_has_a_bound(normalizer: Any) -> None:
@@ -116,6 +116,14 @@ def test_every_way_to_grow_has_a_bound(normalizer: Any) -> None:
 
     with pytest.raises(TokenizerError, match=r"the normalizer of tokenizer\.json may"):
         read(library).encode("c" * 300)
+
+
+def test_sequences_in_sequences_have_a_bound() -> None:
+    nested = {"type": "Sequence", "normalizers": [json.loads(MULTIPLIES.__getstate__())]}
+    content = json.dumps(json.loads(bpe().to_str()) | {"normalizer": nested})
+
+    with pytest.raises(TokenizerError, match=r"the normalizer of tokenizer\.json may"):
+        TokenizerFile(content).encode("a")
 
 
 @pytest.mark.parametrize(
