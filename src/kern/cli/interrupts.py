@@ -1,19 +1,28 @@
-"""Ctrl-C as KeyboardInterrupt, but never inside an import, where any error may come of it; SIGTERM as an exit."""
+"""Ctrl-C as KeyboardInterrupt, but never inside an import, where any error may come of it; what else ends a process.
+
+SIGTERM, SIGHUP (its terminal was closed) and SIGXCPU (a limit on processor time) are exits, so that temporary folders
+go. SIGQUIT stays as the system has it: who sends it wants the process to stop where it is, with a core. SIGPIPE is
+ignored by Python, and what is written then fails.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from kern.manifest.errors import KernError
 
 _RETRY_S = 0.02
 _IMPORT_FRAMES = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+_STDERR: Final = 2
 _raised: list[int] = []
+_ended: list[int] = []
 
 
 @contextmanager
@@ -24,7 +33,8 @@ def interruptible() -> Iterator[None]:
     told to ignore, as one in the background is, stays ignored.
     """
     _raised.clear()
-    handlers = {signal.SIGINT: _interrupt, signal.SIGTERM: _terminate}
+    _ended.clear()
+    handlers = {signal.SIGINT: _interrupt, **dict.fromkeys(_ENDING, _terminate)}
     heeded = {number: handler for number, handler in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}
     before = {number: signal.signal(number, handler) for number, handler in heeded.items()}
     before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
@@ -50,7 +60,12 @@ def heeded() -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)  # temporary folders are removed on the way out
+    if _ended:  # a terminal that is closed may send it twice, and the second is not to stop the cleaning up
+        return
+    _ended.append(number)
+    if number == signal.SIGXCPU:
+        os.write(_STDERR, b"kern: the limit on processor time (ulimit -t) is reached\n")
+    raise SystemExit(128 + number)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -6,10 +6,14 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
+from types import TracebackType
 from typing import Final
 
 import kern.device.host
@@ -71,8 +75,8 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
     check_host_target(target)
     compiler = compiler_command()
     try:
-        with working_folder("kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
-            jobs = {source: pool.submit(_compile, compiler, target, source, folder) for source in sources}
+        with working_folder("kern-host-") as folder, _Compilers(folder) as compilers:
+            jobs = {source: compilers.pool.submit(_compile, compilers, compiler, target, source) for source in sources}
             return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
     except OSError as error:
         raise CompilationFailed(
@@ -108,8 +112,53 @@ def _level(target: str) -> tuple[str, ...]:
     return (f"-DKERN_LEVEL={target[-1]}",) if target.startswith("x86-64-") else ()
 
 
-def _compile(compiler: list[str], target: str, source: Path, folder: Path) -> bytes:
-    output = folder / f"{source.stem}.so"
+class _Compilers:
+    """Compilers that run at the same time, and end where the body ends early. Their temporary files are in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pool = ThreadPoolExecutor(_JOBS)
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+        self._lock = Lock()
+
+    def __enter__(self) -> _Compilers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            with self._lock:
+                self._ended = True
+                for process in self._running:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+        self.pool.shutdown(cancel_futures=True)
+
+    def run(self, command: list[str]) -> tuple[int, str]:
+        """The exit status of a command and what it says on stderr. Raises OSError."""
+        environment = {**os.environ, "TMPDIR": str(self.folder)}
+        with self._lock:
+            if self._ended:
+                return 1, ""
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment,
+                process_group=0,  # a compiler's own processes end with it
+            )
+            self._running.add(process)
+        said = process.communicate()[1]
+        with self._lock:
+            self._running.remove(process)
+        return process.returncode, said.decode(errors="replace")
+
+
+def _compile(compilers: _Compilers, compiler: list[str], target: str, source: Path) -> bytes:
+    output = compilers.folder / f"{source.stem}.so"
     command = [
         *compiler,
         *("-std=gnu11", "-O3", f"-march={_MARCH[target]}", "-ffp-contract=fast", "-fopenmp"),
@@ -118,11 +167,11 @@ def _compile(compiler: list[str], target: str, source: Path, folder: Path) -> by
         *(str(source), "-o", str(output), "-lm"),
     ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        status, stderr = compilers.run(command)
     except OSError as error:
         raise CompilerMissing(f"no C compiler: `{compiler[0]}` does not run: {error.strerror}", _INSTALL) from error
-    if done.returncode != 0 or not output.is_file():
-        said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}, no file written"
+    if status != 0 or not output.is_file():
+        said = "\n".join(stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {status}, no file written"
         raise CompilationFailed(
             f"`{compiler[0]}` could not compile {source.name} for {target}:\n{said}",
             "it needs OpenMP and the target, as gcc 11 or clang 12 and later have; name another compiler in CC",
