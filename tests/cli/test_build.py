@@ -16,6 +16,7 @@ from kern import load
 from kern.device.host.target import host_target
 from kern.models.kernels.compile_host import HOST_TARGETS, compile_host_modules
 from kern.text.contract import PAGE
+from support.toy import toy_artifact
 
 TINY = ("llama", "--random", "--config", "tiny", "--no-weights")
 LEVELS = [target for target in HOST_TARGETS if target.startswith("x86-64")]
@@ -109,6 +110,12 @@ def test_a_limit_that_cannot_be_kept_is_refused_by_name(
 ) -> None:
     refused(kern("build", *TINY, "--target", target, *limits, "-o", tmp_path / "out"), *words)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_text_model_has_no_such_limits(kern: Kern, tmp_path: Path) -> None:
+    folder = toy_artifact(tmp_path / "toy")
+    assert kern("inspect", folder, "--json").json["calls"] == {}
+    assert "\ncalls\n" not in kern("inspect", folder).out
 
 
 @pytest.mark.parametrize(
