@@ -92,7 +92,7 @@ def _open_device(name: str, tune: bool, resolution: Resolution, resources: ExitS
         if not runs_on(module.target, device.target):
             raise WrongTarget(
                 f"kernels/{module.name} is built for {module.target}, device {device.name} runs {device.target}",
-                f"build the artifact for {device.name}, or choose another device",
+                f"build the artifact for {device.target}, or choose another device",
             )
     return device
 
