@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kern.manifest.codes import CODES
 from kern.manifest.diagnostics import Code, Example
-from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NESTING, MAX_VALUES, read
+from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NAME, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
 from kern.verifier import check
 from kern.verifier.example import edited
 
@@ -148,6 +148,58 @@ def test_a_flood_of_faults_is_told_in_part(text: str) -> None:
     faults = found(text)
     assert len(faults) <= MAX_FAULTS + 1
     assert (faults[-1][0] == "K0113") == (len(faults) == MAX_FAULTS + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        (MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(1500))), "500 more faults"),
+        (MINIMAL.replace('"m"', '"' + "\\ud800" * 1001 + '"'), "1 more fault"),
+        (
+            MINIMAL.replace('"m"', '"' + "\\ud800" * 900 + '"' + "".join(f', "f{i}": 0' for i in range(300))),
+            "200 more faults",
+        ),
+    ],
+)
+def test_the_faults_that_are_not_told_are_counted(text: str, rest: str) -> None:
+    faults = read(text.encode()).diagnostics
+    assert len(faults) == MAX_FAULTS + 1
+    assert faults[-1].code == "K0113"
+    assert faults[-1].message.startswith(rest)
+
+
+def test_as_many_faults_as_are_told_are_all() -> None:
+    text = MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(MAX_FAULTS)))
+    assert [fault.code for fault in read(text.encode()).diagnostics] == ["K0103"] * MAX_FAULTS
+
+
+@pytest.mark.parametrize(("version", "help"), [(1, "build the folder again"), (3, "use a newer kern")])
+def test_a_manifest_of_another_version_is_one_fault(version: int, help: str) -> None:
+    """Whatever else it holds, which may be right in that version."""
+    text = f'{{"meta": {{"version": {version}, "about": {{}}}}, "tensors": [], "symbols": {{"n": 1}}}}'
+    (fault,) = read(text.encode()).diagnostics
+    assert (fault.code, fault.pointer) == ("K0201", "/meta/version")
+    assert f"version {version}" in fault.message
+    assert help in fault.help
+
+
+def test_names_and_expressions_are_bounded() -> None:
+    def buffer(shape: str, name: str = "b") -> str:
+        return MINIMAL.replace(
+            '"buffers": {', f'"buffers": {{"{name}": {{"dtype": "u8", "shape": {shape}, "class": "input"}}'
+        )
+
+    assert found(buffer("[1]", "n" * MAX_NAME)) == []
+    assert [code for code, *_ in found(buffer("[1]", "n" * (MAX_NAME + 1)))] == ["K0114"]
+    terms = "[" + ", ".join(["1"] * (MAX_TERMS - 2))
+    assert found(buffer(terms + ', {"add": [1, 1]}]')) == []
+    assert [fault[:2] for fault in found(buffer(terms + ', {"add": [1, {"mul": [1, 1]}]}]'))] == [
+        ("K0115", "/buffers/b/shape")
+    ]
+    nested = '{"add": [1, 1]}'
+    for _ in range(MAX_TERMS - 2):
+        nested = f'{{"add": [1, 1]}}, {nested}'
+    assert [code for code, *_ in found(buffer(f"[{nested}]", "add"))] == ["K0115"]
 
 
 def test_brackets_in_strings_do_not_nest() -> None:

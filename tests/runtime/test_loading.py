@@ -132,7 +132,7 @@ def test_a_state_starts_at_its_own_alignment(tmp_path: Path) -> None:
     where = b.output("where", "i64", (2,))
     body = "*KERN_ARG(int64_t *, 0) = (int64_t)KERN_ARG(void *, 1);"
     source = f'#include "kern_host.h"\nKERN_KERNEL(address, "ptr,ptr") {{ {body} }}'
-    b.kernel("address", single("address", ("out buffer<i64>", "in ptr")))
+    b.kernel("address", single("address", ("out buffer<i64>", "inout ptr")))
     program = b.program("main")
     program.dispatch("address", where, pools[0])
     program.dispatch("address", where.model_copy(update={"offset": 8}), pools[1])

@@ -112,7 +112,7 @@ def symbols_and_steps(n: int) -> Document:
         symbols={"n": {"max": 64}, **{name: {"max": 8} for name in names}},
         buffers={"x": array("input"), "y": array("output"), **shape},
         kernels={"k": kernel(*steps), "one": kernel()},
-        programs={"run": program(call(), *(call(name, name="one") for name in shape))},
+        programs={"run": program(call(), *(c for b in shape for c in (call(b, name="one"), call("y", b, "one"))))},
     )
 
 

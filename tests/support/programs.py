@@ -87,20 +87,24 @@ def random_programs(draw: st.DrawFn) -> RandomProgram:
         ),
     )
     unused = {sized.buffer.buf for sized in workspace}
+    read: set[str] = set()
     for name, bounds in (("main", (1, most)), ("small", (1, draw(st.integers(1, most))))):
         program = b.program(name, rows=bounds)
         written = [x]
         for target in draw(st.lists(st.sampled_from(workspace), max_size=12)):
-            _mix(draw, program, names, rows, target, written)
+            _mix(draw, program, names, rows, target, written, read)
             unused.discard(target.buffer.buf)
             if target not in written:
                 written.append(target)
         for target in [sized for sized in workspace if name == "small" and sized.buffer.buf in unused]:
-            _mix(draw, program, names, rows, target, written)
+            _mix(draw, program, names, rows, target, written, read)
+            written.append(target)
         literal = draw(st.floats(width=32, min_value=-1000, max_value=1000))
         exact = Add(add=(Mul(mul=(shift, 2)), 1))
         program.dispatch(scalars, told, draw(st.integers(0, 255)), exact, shift, 3, rows, literal, label="told")
-        _mix(draw, program, names, rows, result, written)
+        for target in [sized for sized in written if sized.buffer.buf not in read | {"x"}]:
+            _mix(draw, program, names, rows, result, [target], read)
+        _mix(draw, program, names, rows, result, written, read)
     return RandomProgram(b.build(), most, width)
 
 
@@ -111,6 +115,7 @@ def _mix(
     rows: Sym,
     target: Sized,
     written: list[Sized],
+    read: set[str],
 ) -> None:
     """All of `target` from two arrays written before, which may be views; never from itself."""
     sources = [sized for sized in written if sized != target] or written[:1]
@@ -119,6 +124,7 @@ def _mix(
     for source in draw(st.lists(st.sampled_from(sources), min_size=2, max_size=2)):
         view, width = source.view(draw(st.integers(0, source.columns - 1)))
         views.append(view)
+        read.add(view.buf)
         counts.append(Mul(mul=(rows, width)))
     constant = draw(st.integers(0, 2**32 - 1))
     program.dispatch(draw(st.sampled_from(names)), target.buffer, *views, constant, *counts)

@@ -208,3 +208,24 @@ def test_holds(case: str) -> None:
 def test_is_refused(case: str) -> None:
     edits, code = BREAK[case]
     assert set(codes(edits)) == {code}
+
+
+OFFSETS: Mapping[str, tuple[str, str]] = {
+    "K0714": (f"{FILL}/1/args/1", '{{"buf": "mixed", "offset": {}}}'),
+    "K0715": (f"{FILL}/2/args/1", '{{"state": "history", "offset": {}}}'),
+    "K0610": (f"{FINAL}/args/3", '{{"scratch": "count", "offset": {}}}'),
+}
+BYTES = {"K0714": 64 * 128 * 4, "K0715": 512 * 16, "K0610": 8 * 4}
+"""Bytes of each at the upper bounds, of the state's granule."""
+
+
+@pytest.mark.parametrize("code", OFFSETS)
+def test_the_help_points_to_where_an_offset_may_be(code: str) -> None:
+    pointer, arg = OFFSETS[code]
+    for offset, help in ((-4096, "give an offset of 0 or more"), (2**40, f"give an offset below {BYTES[code]}")):
+        manifest = read(edited({pointer: arg.format(offset)}).encode()).manifest
+        assert manifest is not None
+        (found,) = check(manifest)
+        assert found.code == code
+        assert help in found.help
+        assert "smaller" not in found.help

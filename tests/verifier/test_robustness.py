@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kern.cli.explain import all_codes
 from kern.manifest.expressions import Expr, Interval, bounds, evaluate
 from kern.manifest.reading import MAX_NESTING, read
+from kern.manifest.types import VERSION
 from kern.verifier import InvalidManifest, check, verified
-from kern.verifier.codes import CODES
 from kern.verifier.example import BASE, edited
 from kern.verifier.expressions import divisor, interval
 from support.any_manifest import documents, manifest_of
@@ -25,7 +26,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too
 def test_any_manifest_is_answered(document: Any) -> None:
     manifest = manifest_of(document)
     found = check(manifest)
-    assert all(d.code in CODES and d.message and d.help and isinstance(d.pointer, str) for d in found)
+    assert all(d.code in all_codes() and d.message and d.help and isinstance(d.pointer, str) for d in found)
     assert len(set(found)) == len(found)
     assert check(manifest) == found
     if found:
@@ -41,7 +42,10 @@ def test_any_manifest_is_answered(document: Any) -> None:
 def test_places_are_in_the_document(document: Any) -> None:
     text = json.dumps(document)
     reading = read(text.encode())
-    assert reading.manifest is not None
+    if reading.manifest is None:  # with a number of 20 digits, which is looked at twice, the version is checked later
+        assert document["meta"]["version"] != VERSION
+        assert [diagnostic.code for diagnostic in reading.diagnostics] == ["K0201"]
+        return
     for diagnostic in check(reading.manifest):
         place = diagnostic.path
         # A field that is left out has its default: the place is then its parent's.

@@ -9,6 +9,7 @@ from kern.artifact import codes
 from kern.artifact.errors import ArtifactError, FileMissing
 from kern.artifact.folder import ArtifactFolder
 from kern.artifact.types import TensorInfo
+from kern.manifest.counts import excerpt
 from kern.manifest.diagnostics import Diagnostic
 from kern.manifest.expressions import evaluate
 from kern.manifest.types import Buffer, Manifest
@@ -53,7 +54,7 @@ def _faults(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[D
         if tensor.dtype != buffer.dtype:
             yield codes.WEIGHT_DTYPE.at(
                 ("buffers", name, "dtype"),
-                f"weight {name!r} is {buffer.dtype} here and {tensor.stored_dtype} in the weights file",
+                f"weight {name!r} is {buffer.dtype} here and {excerpt(tensor.stored_dtype)} in the weights file",
                 f"export the tensor as {buffer.dtype}; nothing is converted",
             )
         shape = _shape(buffer)

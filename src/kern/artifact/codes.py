@@ -148,11 +148,10 @@ MIXED_KINDS = Code(
 WRONG_TARGET = Code(
     "K1015",
     "kernel file does not run on the target",
-    "A cubin runs on its own architecture and on later ones of the same major number (sm_80 code on sm_86); "
-    "one whose name ends in `a` runs on exactly its own (sm_90a code on sm_90). A host module runs on its "
-    "instruction set and on supersets of it (x86-64-v3 code on x86-64-v4). The place shown is the first step whose "
-    "file does not. Build the folder for the target, or "
-    "use another machine.",
+    "A cubin runs on its own architecture and on later ones of the same major number (sm_80 code on sm_86); one whose "
+    "name ends in `a` runs on GPUs of its own architecture alone (sm_90a code on those of sm_90). A host module runs "
+    "on its instruction set and on supersets of it (x86-64-v3 code on x86-64-v4). The place shown is the first step "
+    "whose file does not. Build the folder for the target, or run it on a machine of the kind that it was built for.",
     FolderExample("kernels/waves.cubin is built for sm_80; the target is sm_90a", "it is built for sm_90a"),
 )
 WEIGHTS_MISSING = Code(

@@ -182,7 +182,8 @@ def _wrong_target(
         targets = sorted({module.target for module in wrong.values()})
         which = f"kernels/{next(iter(wrong))} is" if len(wrong) == 1 else f"{len(wrong)} kernel files are"
         message = f"{which} built for {', '.join(targets)}, and the target is {target}"
-        yield codes.WRONG_TARGET.at(places[0], message, f"build the folder for {target}")
+        help = f"build the folder for {target}, or run it on {' or '.join(targets)}"
+        yield codes.WRONG_TARGET.at(places[0], message, help)
 
 
 def _once_a_file(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 from kern.artifact.errors import BadWeights, FileMissing, FileUnreadable, UnsafePath
 from kern.artifact.types import TensorInfo
+from kern.manifest.counts import excerpt
 
 MAX_HEADER_BYTES: Final = 2**23
 """Longest header: room for some 60,000 tensors."""
@@ -136,7 +137,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in pairs:
         if name in members:
-            raise ValueError(f"the name {name!r} stands in it twice")
+            raise ValueError(f"the name {excerpt(name)!r} stands in it twice")
         members[name] = value
     return members
 
@@ -147,7 +148,7 @@ def _no_number(text: str) -> NoReturn:
 
 def _tensor(name: str, entry: Any, start: int, size: int, path: Path) -> TensorInfo:
     """One entry, its place made absolute and held against the file's size and its own shape."""
-    shown = f"tensor {name!r}"
+    shown = f"tensor {excerpt(name)!r}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         _refuse(path, f"{shown} does not have exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -161,7 +162,10 @@ def _tensor(name: str, entry: Any, start: int, size: int, path: Path) -> TensorI
     if start + end > size:
         _refuse(path, f"it is cut off: {shown} ends at byte {start + end:,} and the file has {size:,}")
     if dtype in _BITS and (wanted := _bytes(shape, _BITS[dtype])) != end - begin:
-        _refuse(path, f"{shown}, {dtype} {shape}, takes {wanted:,} bytes and the header gives it {end - begin:,}")
+        _refuse(
+            path,
+            f"{shown}, {dtype} {excerpt(str(shape))}, takes {wanted:,} bytes and the header gives it {end - begin:,}",
+        )
     return TensorInfo(name, DTYPES.get(dtype), dtype, tuple(shape), start + begin, end - begin)
 
 
@@ -182,7 +186,7 @@ def _check_cover(tensors: list[TensorInfo], start: int, size: int, path: Path) -
     for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size)):
         if tensor.offset != end:
             how = "overlaps the one before it" if tensor.offset < end else "leaves a hole before it"
-            _refuse(path, f"tensor {tensor.name!r} {how}: it begins at byte {tensor.offset:,}, not {end:,}")
+            _refuse(path, f"tensor {excerpt(tensor.name)!r} {how}: it begins at byte {tensor.offset:,}, not {end:,}")
         end += tensor.size
     if end != size:
         _refuse(path, f"its tensors end at byte {end:,} and the file at {size:,}")

@@ -1,4 +1,4 @@
-"""The codes of rule 1: what a manifest's form must be."""
+"""The codes of rule 1, what a manifest's form must be, and that of its version, without which none is expected."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ def _edit(pointer: str, failing: str, mended: str) -> Example:
     return Example({pointer: failing}, {pointer: mended})
 
 
+VERSION_UNKNOWN = Code(
+    "K0201",
+    "another format version",
+    "`meta.version` says which format the file is written in, and this kern reads version 2 alone. A file of another "
+    "version may mean something else by the same words, so nothing else is said of it. Generate it again with a "
+    "matching generator.",
+    _edit("/meta/version", "3", "2"),
+)
 NOT_UTF8 = Code(
     "K0101",
     "not UTF-8",
@@ -128,7 +136,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         for code in (
             NOT_UTF8, NOT_JSON, UNKNOWN_FIELD, MISSING_FIELD, WRONG_TYPE, BAD_PARAM,
             NUMBER, TOO_DEEP, EMPTY_NAME, TOO_LARGE, DUPLICATE_KEY, SURROGATE, TOO_MANY,
-            NAME_TOO_LONG, TOO_MANY_TERMS,
+            NAME_TOO_LONG, TOO_MANY_TERMS, VERSION_UNKNOWN,
         )
     }
 )  # fmt: skip

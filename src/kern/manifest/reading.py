@@ -13,11 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from kern.manifest import codes
+from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Diagnostic, Path
+from kern.manifest.expressions import INT_LIMIT
 from kern.manifest.sizes import OPERATIONS, oversized
 from kern.manifest.source import Source
-from kern.manifest.structure import structural_fault
-from kern.manifest.types import Manifest
+from kern.manifest.structure import fault_path, structural_fault
+from kern.manifest.types import VERSION, Manifest
 
 MAX_BYTES = 8 * 2**20
 """Largest manifest that is read. One of 1,300 dispatches takes under 300 KiB."""
@@ -75,21 +77,41 @@ def read(data: bytes) -> Reading:
         document = scan.load(text)
     except json.JSONDecodeError as error:
         return Reading(None, (_not_json(text, error),), source)
+    if not scan.numbers and (other := other_version(_version(document))) is not None:
+        return Reading(None, (other,), source)
     suspect = scan.suspect(text)
     unfit = itertools.chain(
         _repeated(source) if scan.repeats else (),
         _unreadable(source) if suspect else (),
         oversized(document, MAX_NAME, MAX_TERMS) if scan.oversized else (),
     )
-    found = list(itertools.islice(unfit, MAX_FAULTS + 1))
+    found = list(itertools.islice(unfit, MAX_FAULTS))
+    more = sum(1 for _ in unfit)
     if scan.oversized and found:
-        return Reading(None, _bounded(sorted(found, key=source.offset)), source)
+        return Reading(None, _bounded(found, more, source), source)
     readable = _readable(text) if suspect else text
-    manifest, structural = _structure(readable, source, document, {fault.path for fault in found})
+    manifest, structural, others = _structure(readable, source, document, {fault.path for fault in found})
     found += structural
     if found:
-        return Reading(None, _bounded(sorted(found, key=source.offset)), source)
+        return Reading(None, _bounded(found, more + others, source), source)
     return Reading(manifest, (), source)
+
+
+def other_version(version: int) -> Diagnostic | None:
+    """The fault of a manifest of another version than ours."""
+    if version == VERSION:
+        return None
+    message = f"the manifest is of format version {version}, and this kern reads version {VERSION}"
+    older = "build the folder again with this kern"
+    help = older if version < VERSION else f"use a newer kern, or {older}"
+    return codes.VERSION_UNKNOWN.at(("meta", "version"), message, help)
+
+
+def _version(document: Any) -> int:
+    """The version that a document says it has; ours where it says none."""
+    meta = document.get("meta") if isinstance(document, dict) else None
+    version = meta.get("version") if isinstance(meta, dict) else None
+    return version if type(version) is int and abs(version) < INT_LIMIT else VERSION
 
 
 def _too_large(data: bytes) -> Diagnostic | None:
@@ -102,14 +124,15 @@ def _too_large(data: bytes) -> Diagnostic | None:
     return None
 
 
-def _bounded(found: list[Diagnostic]) -> tuple[Diagnostic, ...]:
-    if len(found) <= MAX_FAULTS:
-        return tuple(found)
-    message = f"more than {MAX_FAULTS:,} faults; the rest is not told"
-    return (
-        *found[:MAX_FAULTS],
-        replace(found[MAX_FAULTS], code=codes.TOO_MANY.id, message=message, help="mend these first"),
-    )
+def _bounded(found: list[Diagnostic], more: int, source: Source) -> tuple[Diagnostic, ...]:
+    """The first faults in the order of the text, and the number of the others, `more` of which are not in `found`."""
+    told = sorted(found, key=source.offset)
+    more += len(told[MAX_FAULTS:])
+    if not more:
+        return tuple(told)
+    message = f"{counted(more, 'more fault')} of form, besides the first {MAX_FAULTS:,}"
+    last = replace(told[:MAX_FAULTS][-1], code=codes.TOO_MANY.id, message=message, help="mend these first")
+    return (*told[:MAX_FAULTS], last)
 
 
 def _not_json(text: str, error: json.JSONDecodeError) -> Diagnostic:
@@ -258,11 +281,13 @@ def _readable(text: str) -> str:
     return _STRING_OR_NUMBER.sub(harmless, text)
 
 
-def _structure(text: str, source: Source, document: Any, told: set[Path]) -> tuple[Manifest | None, list[Diagnostic]]:
-    """The manifest, or what of its form is wrong besides the paths already `told`."""
+def _structure(
+    text: str, source: Source, document: Any, told: set[Path]
+) -> tuple[Manifest | None, list[Diagnostic], int]:
+    """The manifest, or what of its form is wrong besides the paths already `told`, and how many more there are."""
     try:
-        return Manifest.model_validate_json(text), []
+        return Manifest.model_validate_json(text), [], 0
     except ValidationError as error:
-        told_of = error.errors(include_url=False, include_input=False)[: MAX_FAULTS + 1]
-        faults = [structural_fault(details, document) for details in told_of]
-        return None, [fault for fault in faults if fault.path in source.spans and fault.path not in told]
+        every = error.errors(include_url=False, include_input=False)
+        new = [one for one in every if (path := fault_path(one, document)) in source.spans and path not in told]
+        return None, [structural_fault(one, document) for one in new[:MAX_FAULTS]], len(new[MAX_FAULTS:])

@@ -28,6 +28,15 @@ _WANTED = {
 }
 
 
+def fault_path(details: ErrorDetails, document: Any) -> Path:
+    """Where the diagnostic of one of pydantic's errors will point."""
+    kind, location = details["type"], details["loc"]
+    if kind == "string_too_short" and location[-1] == "[key]":
+        return _path(location[:-1], document)
+    path = _path(location, document)
+    return path[:-1] if kind == "missing" else path
+
+
 def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
     """One of pydantic's errors, about a value of `document`, as a diagnostic."""
     kind, location = details["type"], details["loc"]

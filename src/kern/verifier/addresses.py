@@ -89,8 +89,18 @@ def _granule_bytes(state: State) -> int | None:
 
 
 def _outside(code: Code, name: str, offset: int, size: int | None) -> Found:
+    return Found(code, ("offset",), outside(name, offset, size), inside(offset, size))
+
+
+def outside(name: str, offset: int, size: int | None) -> str:
+    """What is wrong with an offset that is not in the `size` bytes of an array or state, where they are known."""
     within = f"the {counted(size, 'byte')} of " if size is not None else ""
-    return Found(code, ("offset",), f"offset {offset} is outside {within}`{name}`", "make the offset smaller")
+    return f"offset {offset} is outside {within}`{name}`"
+
+
+def inside(offset: int, size: int | None) -> str:
+    """What to do about it: an offset may be too small or too large."""
+    return "give an offset of 0 or more" if offset < 0 or size is None else f"give an offset below {size}"
 
 
 def _misaligned(name: str, offset: int, alignment: int, base: int) -> Found:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kern.manifest.arrays import ALIGNMENT
-from kern.manifest.counts import counted
-from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
+from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.params import Param
 from kern.manifest.types import Arg, Kernel, Literals, ScratchArg, Step
+from kern.verifier import flow
+from kern.verifier.addresses import inside, outside
 from kern.verifier.example import edit
 from kern.verifier.externs import launch_params
 from kern.verifier.scalars import literal_fits, range_of
 from kern.verifier.scope import Scope
-from kern.verifier.wiring import out_of_range, wired
+from kern.verifier.wiring import forwards, out_of_range
 
 _SCALE = "/kernels/scale/impl/steps/0"
 _PARTIAL = "/kernels/summarize/impl/steps/0"
@@ -40,28 +41,6 @@ WRITE_THROUGH_IN = Code(
     "checked by the interface alone, so a broken promise would go unseen. Make the parameter `inout`, or the step's "
     "`in`.",
     edit(f"{_SCALE}/params/1", '"inout buffer<f32>"', '"in buffer<f32>"'),
-)
-OUT_NEVER_WRITTEN = Code(
-    "K0604",
-    "`out` parameter that no step writes",
-    "The interface promises that this argument holds a result afterwards, and no step writes it. Later dispatches "
-    "would read whatever the memory held. Forward the argument to a step that writes it, or take it out of the "
-    "interface.",
-    edit(f"{_FINAL}/args/0", '{"arg": 1}', '{"arg": 0}'),
-)
-OUT_READ_FIRST = Code(
-    "K0605",
-    "`out` parameter read before it is written",
-    "`out` promises that what was there before does not matter. A step that reads it before another has written it "
-    "would take in whatever was left there. Make the parameter `inout` if its old content counts.",
-    edit(f"{_FINAL}/params/0", '"inout buffer<f32>"', '"out buffer<f32>"'),
-)
-INOUT_NEVER_WRITTEN = Code(
-    "K0606",
-    "`inout` parameter that no step writes",
-    "The interface says that the kernel changes this argument, and no step does. Declare it `in`, so that callers may "
-    "pass weights and inputs and the data flow tells the truth.",
-    edit(f"{_FINAL}/params/1", '"in buffer<f32>"', '"inout buffer<f32>"'),
 )
 SCRATCH_UNKNOWN = Code(
     "K0607",
@@ -90,26 +69,6 @@ SCRATCH_OUT_OF_BOUNDS = Code(
     "over all programs that dispatch the kernel. An address further on belongs to something else.",
     edit(f"{_FINAL}/args/3", '{"scratch": "count", "offset": 32}', '{"scratch": "count", "offset": 28}'),
 )
-SCRATCH_READ_FIRST = Code(
-    "K0611",
-    "scratch read before it is written",
-    "Scratch holds nothing when a kernel starts: others use the same memory. Write it in an earlier step, or declare "
-    "it `keep`, which makes it private, zero at load and kept between executions.",
-    edit("/kernels/summarize/impl/scratch/count/keep", "false", "true"),
-)
-SCRATCH_UNUSED = Code(
-    "K0612",
-    "unused scratch",
-    "Memory is reserved for scratch that no step is given. Take it out, or pass it on.",
-    Example(
-        {"/kernels/scale/impl/scratch": '{"spare": {"dtype": "f32", "shape": [128]}}'},
-        {
-            "/kernels/scale/impl/scratch": '{"spare": {"dtype": "f32", "shape": [128]}}',
-            "/kernels/scale/impl/steps/0/params/3": '"out buffer<f32>"',
-            "/kernels/scale/impl/steps/0/args/3": '{"scratch": "spare"}',
-        },
-    ),
-)
 LITERAL_TYPE = Code(
     "K0613",
     "step literal of another type",
@@ -125,21 +84,6 @@ LITERAL_RANGE = Code(
     edit(f"{_SCALE}/args/3", '{"i32": 2147483648}', '{"i32": 2147483647}'),
 )
 
-KEPT_NEVER_WRITTEN = Code(
-    "K0615",
-    "kept scratch that no step writes",
-    "Kept scratch is zero at load, and nothing but the kernel's own steps can change it: one that they only read would "
-    "be zero for ever. Let a step write it, or give the steps a literal.",
-    edit(f"{_FINAL}/params/3", '"in buffer<i32>"', '"inout buffer<i32>"'),
-)
-SCRATCH_NEVER_READ = Code(
-    "K0616",
-    "scratch that no step reads",
-    "Scratch cannot be seen from outside its kernel, so a step that writes nothing but scratch that no step reads does "
-    "nothing. A step that must be given somewhere to put a second result, which nobody wants, is not refused.",
-    edit("/kernels/summarize/impl/steps/1/args/2", '{"arg": 2}', '{"scratch": "part"}'),
-)
-
 
 def check(scope: Scope) -> Iterator[Diagnostic]:
     """Everything of rule 6."""
@@ -147,8 +91,8 @@ def check(scope: Scope) -> Iterator[Diagnostic]:
         path: Path = ("kernels", name)
         for index, step in enumerate(kernel.impl.steps):
             yield from _step(scope, name, step, (*path, "impl", "steps", index))
-        if wired(kernel):
-            yield from _Flow(kernel, path).check()
+        if forwards(kernel):
+            yield from flow.Flow(kernel, path).check()
 
 
 def _step(scope: Scope, name: str, step: Step, path: Path) -> Iterator[Diagnostic]:
@@ -196,9 +140,8 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
         message = f"`{arg.scratch}` is {scratch.dtype}, and this launch takes `{param}`"
         yield SCRATCH_DTYPE.at(path, message, "pass another scratch, or give both the same dtype")
     elif arg.offset < 0 or (size is not None and arg.offset >= size):
-        within = f"the {counted(size, 'byte')} of " if size is not None else ""
-        message = f"offset {arg.offset} is outside {within}`{arg.scratch}`"
-        yield SCRATCH_OUT_OF_BOUNDS.at(path, message, "make the offset smaller, or the scratch larger")
+        message, help = outside(arg.scratch, arg.offset, size), inside(arg.offset, size)
+        yield SCRATCH_OUT_OF_BOUNDS.at(path, message, help if arg.offset < 0 else f"{help}, or make the scratch larger")
     elif param.alignment > ALIGNMENT or arg.offset % param.alignment:
         message = f"`{param}` needs a multiple of {param.alignment} bytes; this is a multiple of {ALIGNMENT}"
         message += f" plus {arg.offset}" if arg.offset else ""
@@ -213,87 +156,7 @@ def _literal(arg: Literals, param: Param, path: Path) -> Iterator[Diagnostic]:
         yield LITERAL_RANGE.at((*path, arg.scalar), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
 
 
-class _Flow:
-    """The order of reads and writes through one implementation, for steps whose arguments all resolve."""
-
-    def __init__(self, kernel: Kernel, path: Path) -> None:
-        self.kernel = kernel
-        self.path = path
-        self.forwarded: set[int] = set()
-        self.written: set[int] = set()
-        self.scratch_used: set[str] = set()
-        self.scratch_changed: set[str] = set()
-        self.scratch_read: set[str] = set()
-        self.scratch_written = {name for name, scratch in kernel.impl.scratch.items() if scratch.keep}
-
-    def check(self) -> Iterator[Diagnostic]:
-        for index, step in enumerate(self.kernel.impl.steps):
-            yield from self._reads(step, (*self.path, "impl", "steps", index, "args"))
-            self._writes(step)
-        yield from self._never_written()
-        wanted = self._wanted()
-        for name, scratch in self.kernel.impl.scratch.items():
-            place = (*self.path, "impl", "scratch", name)
-            if name not in self.scratch_used:
-                yield SCRATCH_UNUSED.at(place, f"no step uses `{name}`", "take it out", anchor="key")
-            elif scratch.keep and name not in self.scratch_changed:
-                message = f"no step writes `{name}`, so it is always zero"
-                yield KEPT_NEVER_WRITTEN.at(place, message, "write it in a step, or take it out", anchor="key")
-            elif name not in wanted:
-                message = f"no step reads `{name}`, and what writes it writes nothing else"
-                yield SCRATCH_NEVER_READ.at(place, message, "read it, or take it and its step out", anchor="key")
-
-    def _wanted(self) -> set[str]:
-        """The scratch that is read, or that comes with another result of a step."""
-        wanted = set(self.scratch_read)
-        for step in self.kernel.impl.steps:
-            written = [arg for arg, param in zip(step.args, launch_params(step), strict=True) if param.writes]
-            scratch = {arg.scratch for arg in written if isinstance(arg, ScratchArg)}
-            if scratch & self.scratch_read or any(isinstance(arg, Arg) for arg in written):
-                wanted |= scratch
-        return wanted
-
-    def _reads(self, step: Step, path: Path) -> Iterator[Diagnostic]:
-        for index, (arg, param) in enumerate(zip(step.args, launch_params(step), strict=True)):
-            if not param.reads:
-                continue
-            if isinstance(arg, ScratchArg):
-                self.scratch_read.add(arg.scratch)
-            if isinstance(arg, ScratchArg) and arg.scratch not in self.scratch_written:
-                self.scratch_written.add(arg.scratch)
-                message = f"no earlier step wrote `{arg.scratch}`"
-                yield SCRATCH_READ_FIRST.at((*path, index), message, "write it first, or declare it `keep`")
-            elif isinstance(arg, Arg) and arg.arg not in self.written and self._is_out(arg.arg):
-                self.written.add(arg.arg)
-                message = f"interface parameter {arg.arg} is `out`, and no earlier step wrote it"
-                yield OUT_READ_FIRST.at((*path, index), message, "write it first, or make it `inout`")
-
-    def _is_out(self, index: int) -> bool:
-        return self.kernel.params[index].direction == "out"
-
-    def _writes(self, step: Step) -> None:
-        for arg, param in zip(step.args, launch_params(step), strict=True):
-            if isinstance(arg, Arg):
-                self.forwarded.add(arg.arg)
-                if param.writes:
-                    self.written.add(arg.arg)
-            elif isinstance(arg, ScratchArg):
-                self.scratch_used.add(arg.scratch)
-                if param.writes:
-                    self.scratch_written.add(arg.scratch)
-                    self.scratch_changed.add(arg.scratch)
-
-    def _never_written(self) -> Iterator[Diagnostic]:
-        for index, param in enumerate(self.kernel.params):
-            if not param.writes or index in self.written:
-                continue
-            place = (*self.path, "params", index)
-            code = OUT_NEVER_WRITTEN if param.direction == "out" else INOUT_NEVER_WRITTEN
-            yield code.at(place, f"no step writes `{param}`", "forward it to a step that writes it, or make it `in`")
-
-
 CODES = (
-    ARG_OUT_OF_RANGE, ARG_TYPE, WRITE_THROUGH_IN, OUT_NEVER_WRITTEN, OUT_READ_FIRST, INOUT_NEVER_WRITTEN,
-    SCRATCH_UNKNOWN, SCRATCH_DTYPE, SCRATCH_MISALIGNED, SCRATCH_OUT_OF_BOUNDS, SCRATCH_READ_FIRST, SCRATCH_UNUSED,
-    LITERAL_TYPE, LITERAL_RANGE, KEPT_NEVER_WRITTEN, SCRATCH_NEVER_READ,
+    ARG_OUT_OF_RANGE, ARG_TYPE, WRITE_THROUGH_IN, SCRATCH_UNKNOWN, SCRATCH_DTYPE, SCRATCH_MISALIGNED,
+    SCRATCH_OUT_OF_BOUNDS, LITERAL_TYPE, LITERAL_RANGE, *flow.CODES,
 )  # fmt: skip

@@ -6,19 +6,13 @@ from collections.abc import Iterator
 
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import Expr
-from kern.manifest.types import VERSION, Program
+from kern.manifest.reading import other_version
+from kern.manifest.types import Program
 from kern.verifier.example import edit
 from kern.verifier.expressions import symbols_from_zero
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 
-VERSION_UNKNOWN = Code(
-    "K0201",
-    "unknown format version",
-    "`meta.version` says which format the file is written in, and this verifier knows version 2 alone. A file of "
-    "another version may mean something else by the same words. Generate it anew with a matching generator.",
-    edit("/meta/version", "3", "2"),
-)
 BOUNDS_CROSSED = Code(
     "K0202",
     "upper bound below the lower",
@@ -64,9 +58,8 @@ PROGRAM_BOUNDS_UNKNOWN = Code(
 
 def check(scope: Scope) -> Iterator[Diagnostic]:
     """Everything of rule 2."""
-    version = scope.manifest.meta.version
-    if version != VERSION:
-        yield VERSION_UNKNOWN.at(("meta", "version"), f"version {version} is not known", f"write version {VERSION}")
+    if (other := other_version(scope.manifest.meta.version)) is not None:
+        yield other
     yield from _global_bounds(scope)
     for name, program in scope.manifest.programs.items():
         yield from _program_bounds(scope, name, program)
@@ -130,6 +123,6 @@ def _from_zero(sizes: tuple[Expr, ...], ranges: SymbolRanges, path: Path) -> Ite
 
 
 CODES = (
-    VERSION_UNKNOWN, BOUNDS_CROSSED, MAX_ZERO, MIN_NEGATIVE, ZERO_IN_SIZE,
+    BOUNDS_CROSSED, MAX_ZERO, MIN_NEGATIVE, ZERO_IN_SIZE,
     PROGRAM_BOUNDS_OUTSIDE, PROGRAM_BOUNDS_UNKNOWN,
 )  # fmt: skip

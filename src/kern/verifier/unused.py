@@ -9,7 +9,7 @@ from kern.manifest.types import Arg, Kernel
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
 from kern.verifier.unresolved import Unresolved
-from kern.verifier.wiring import wired
+from kern.verifier.wiring import forwards
 
 _SPARE = (
     '{"params": ["out buffer<f32>", "in buffer<f32>", "f32"], "impl": {"steps": [{"symbol": "spare_f32", '
@@ -116,7 +116,7 @@ def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
 
 
 def _params(kernel: Kernel, path: Path) -> Iterator[Diagnostic]:
-    if not wired(kernel):
+    if not forwards(kernel):
         return
     forwarded = {arg.arg for step in kernel.impl.steps for arg in step.args if isinstance(arg, Arg)}
     for index, param in enumerate(kernel.params):

@@ -68,6 +68,18 @@ def wired(kernel: Kernel) -> bool:
     return bool(kernel.impl.steps) and all(_step_wired(kernel, step) for step in kernel.impl.steps)
 
 
+def forwards(kernel: Kernel) -> bool:
+    """As `wired`, but for scratch: a misnamed one is no interface parameter, whatever it was meant to be."""
+    return bool(kernel.impl.steps) and all(
+        len(step.args) == len(launch_params(step))
+        and all(
+            (isinstance(arg, ScratchArg) and param.is_pointer) or _resolves(kernel, arg, param)
+            for arg, param in zip(step.args, launch_params(step), strict=True)
+        )
+        for step in kernel.impl.steps
+    )
+
+
 def _step_wired(kernel: Kernel, step: Step) -> bool:
     params = launch_params(step)
     return len(step.args) == len(params) and all(
