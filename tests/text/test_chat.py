@@ -6,10 +6,12 @@ import signal
 import sys
 import tracemalloc
 from datetime import datetime
+from pathlib import Path
 
 import pytest
+from jinja2 import sandbox
 
-from kern.text import Tokenizer, chat_prompt, template_bounds
+from kern.text import Tokenizer, chat_prompt, template, template_bounds
 from kern.text.chat import Message, render
 from kern.text.contract import DecodeBytes, TextSettings
 from kern.text.template_bounds import ChatError
@@ -320,3 +322,12 @@ def test_the_beginning_is_the_templates_and_comes_once() -> None:
 def test_a_template_that_makes_no_text_is_refused() -> None:
     with pytest.raises(NotText, match="half a character"):
         chat_prompt(bytes_tokenizer(template="{{ messages[0].content }}"), [{"role": "user", "content": "\ud800"}])
+
+
+def test_the_bounds_in_the_guide_are_those_that_hold() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text()
+    page = page[page.index("## What a template may do") :]
+    bounds = (template.LARGEST_TEMPLATE, template_bounds.LARGEST, template_bounds.STEPS, template_bounds.INT_BITS)
+    for bound in (*bounds, sandbox.MAX_RANGE):
+        assert f"{bound:,}" in page
+    assert f"{template_bounds.TOTAL} times that" in page
