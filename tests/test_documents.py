@@ -120,6 +120,18 @@ def test_the_rounds_in_the_guide_are_rounds(smollm2_spec: Path, tmp_path: Path) 
             assert f"[{taken[-1] + 1}]" in slots
 
 
+def test_the_conversation_in_the_guide_is_one(smollm2: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "chat.md").read_text()
+    (tmp_path / "talk.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "smollm2").symlink_to(smollm2)
+    done = subprocess.run([sys.executable, "talk.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    shown = [line for line in text.splitlines() if line.startswith("The capital of ")]
+    assert done.stdout.splitlines() == shown
+
+
 def test_a_round_wired_wrongly_is_refused_as_shown(smollm2_spec: Path, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "speculation.md").read_text()
     command, shown = re.findall(r"\$ (sed .*?)\n\$ kern verify broken.json\n(.*?)```", text, re.S)[0]

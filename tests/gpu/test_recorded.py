@@ -54,7 +54,7 @@ class Loaded:
 
     folder: Path
     executable: Executable
-    generators: dict[tuple[int, bool], Generator]
+    generators: dict[tuple[int | None, bool], Generator]
 
     def generator(self, chunk: int | None = None, *, eager: bool = False) -> Generator:
         """One that waits for each step, so that its logits can be read."""

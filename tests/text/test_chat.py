@@ -6,10 +6,12 @@ import signal
 import sys
 import tracemalloc
 from datetime import datetime
+from pathlib import Path
 
 import pytest
+from jinja2 import sandbox
 
-from kern.text import Tokenizer, chat_prompt
+from kern.text import Tokenizer, chat_prompt, template, template_bounds
 from kern.text.chat import Message, render
 from kern.text.contract import DecodeBytes, TextSettings
 from kern.text.template_bounds import ChatError
@@ -58,7 +60,7 @@ def test_the_assistant_is_given_the_word() -> None:
         ("{{ dict(a=1,a=2) }}", "fails: keyword argument repeated: a"),
         ("{% for i in [1] %}" * 25 + "{% endfor %}" * 25, "fails: too many statically nested blocks"),
         ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "fails: maximum recursion depth exceeded"),
-        ("{{ " + "1+" * 50000 + "1 }}", "fails: maximum recursion depth exceeded"),
+        ("{{ " + "1+" * 5000 + "1 }}", "fails: maximum recursion depth exceeded"),
         ("{{ messages[3].content }}", "fails: list object has no element 3"),
         ("{{ nothing.content }}", "fails: 'nothing' is undefined"),
         ("{{ nothing() }}", "fails: 'nothing' is undefined"),
@@ -95,10 +97,12 @@ def test_what_cannot_be_rendered_is_one_line(template: str | None, says: str) ->
 MANY = "makes more than 67,108,864 characters on the way"
 LARGE = "makes a value of more than 1,048,576 characters"
 LONG = "puts out more than 1,048,576 characters"
-STEPS = "takes more than 1,048,576 steps"
+STEPS = "takes more than 262,144 steps"
 BITS = "makes a whole number of more than 65,536 bits"
 NAMED = "{% set n = namespace(a='ab') %}"
-DOUBLE = "{% set ns = namespace(a=(1,)) %}{% for i in range(100) %}{% set ns.a = DOUBLED %}{% endfor %}{{ ns.a }}"
+DOUBLE = (
+    "{% set ns = namespace(a=('x' * 100000,)) %}{% for i in range(100) %}{% set ns.a = DOUBLED %}{% endfor %}{{ ns.a }}"
+)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ DOUBLE = "{% set ns = namespace(a=(1,)) %}{% for i in range(100) %}{% set ns.a =
         ("{{ 'ab'.encode() * 3000000000 }}", MANY),
         ("{{ 10 ** (10 ** 9) }}", BITS),
         ("{{ (-3) ** 10000000 }}", BITS),
-        (DOUBLE.replace("(1,)", "3").replace("DOUBLED", "ns.a * ns.a"), BITS),
+        (DOUBLE.replace("('x' * 100000,)", "3").replace("DOUBLED", "ns.a * ns.a"), BITS),
         ("{{ ('f' * 100000) | int(0, 16) // 3 }}", BITS),
         ("{{ range(1000000) }}", "The sandbox blocks ranges larger than MAX_RANGE (100000)"),
         ("{{ '%1000000000d' % 1 }}", MANY),
@@ -129,7 +133,7 @@ DOUBLE = "{% set ns = namespace(a=(1,)) %}{% for i in range(100) %}{% set ns.a =
         ("{{ ('a\n' * 100000) | indent('b' * 100000) }}", MANY),
         ("{{ [1] | batch(3000000000, 1) | list }}", MANY),
         ("{{ ('a' * 100000) | replace('a', 'b' * 100000) }}", MANY),
-        ("{{ ['a'] * 100000 }}{{ (['a'] * 100000) | join('b' * 100000) }}", MANY),
+        ("{{ (['a'] * 100000) | join('b' * 100000) }}", MANY),
         ("{{ 'a b c' | wordwrap(1, wrapstring='x' * 1040000) }}", LARGE),
         ("{{ ('a ' * 1000) | wordwrap(1, wrapstring='x' * 1000000) }}", MANY),
         ("{{ 5 | round(-1000000000) }}", "rounds to -1,000,000,000 places, and 400 are computed"),
@@ -146,8 +150,8 @@ DOUBLE = "{% set ns = namespace(a=(1,)) %}{% for i in range(100) %}{% set ns.a =
         ("{{ ('a' * 100000).translate({97: 'b' * 100000}) }}", MANY),
         ("{{ (5).to_bytes(3000000000, 'big') }}", MANY),
         ("{{ (5).to_bytes(length=3000000000, byteorder='big') }}", MANY),
-        (DOUBLE.replace("(1,)", "'ab'").replace("DOUBLED", "ns.a ~ ns.a"), LARGE),
-        (DOUBLE.replace("(1,)", "'ab'").replace("DOUBLED", "ns.a + ns.a"), LARGE),
+        (DOUBLE.replace("('x' * 100000,)", "'ab'").replace("DOUBLED", "ns.a ~ ns.a"), LARGE),
+        (DOUBLE.replace("('x' * 100000,)", "'ab'").replace("DOUBLED", "ns.a + ns.a"), LARGE),
         (DOUBLE.replace("DOUBLED", "[ns.a, ns.a]"), LARGE),
         (DOUBLE.replace("DOUBLED", "(ns.a, ns.a)"), LARGE),
         (DOUBLE.replace("DOUBLED", "{1: ns.a, 2: ns.a}"), LARGE),
@@ -163,10 +167,13 @@ DOUBLE = "{% set ns = namespace(a=(1,)) %}{% for i in range(100) %}{% set ns.a =
         ("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}", STEPS),
         ("{{ lipsum(1000000000) }}", STEPS),
         ("{{ [1] | slice(10000000000) | list }}", STEPS),
-        ("{# " + "a" * 2**18 + " #}", "has 262,150 characters, and 262,144 are compiled"),
+        ("{# " + "a" * 2**17 + " #}", "has 131,078 characters, and 131,072 are compiled"),
     ],
 )  # fmt: skip
-def test_a_template_ends_within_bounds_that_it_is_told(template: str, says: str) -> None:
+def test_a_template_ends_within_bounds_that_are_stated(
+    template: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_bounds, "STEPS", 2**18)  # so that the test is quick
     with pytest.raises(ChatError) as caught:
         render(tokenizer(template), HELLO)
 
@@ -206,6 +213,22 @@ def test_an_interrupt_ends_a_template_that_takes_its_time(template: str) -> None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_warning_of_the_compiler_is_not_shown(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(ChatError):
+        render(tokenizer("{{ 1[2:] }}{{ 'a'() }}"), HELLO)
+    assert not recwarn.list
+
+
+def test_a_long_chat_is_within_bounds() -> None:
+    """Templates that look at all messages for each are in use."""
+    chat: list[Message] = [{"role": "user", "content": f"question {number}"} for number in range(200)]
+    template = (
+        "{% for m in messages %}{% set ns = namespace(last=0) %}{% for n in messages %}"
+        "{% if n.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{{ ns.last }},{% endfor %}"
+    )
+    assert render(tokenizer(template), chat) == "199," * 200
 
 
 def test_a_trace_function_is_put_back() -> None:
@@ -265,6 +288,8 @@ def test_loops_may_be_left_and_gone_on_with() -> None:
         ("{% autoescape true %}{{ '<b>' ~ '<c>' | safe }}{{ ('<{}>' | safe).format('<x>') }}{% endautoescape %}",
          "&lt;b&gt;<c><&lt;x&gt;>"),
         ("{% macro m(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{% endmacro %}{{ m(1) }}{{ m(1, 2, 3) }}", "12()12(3,)"),
+        ("{% for i in [1] %}{% set a = 'x' %}{{ 'aba'.replace('a', a) }}{{ '-'.join([a, a]) }}{% endfor %}", "xbxx-x"),
+        ("{% block b %}{% set a = 'x' %}{{ 'a'.center(3) }}{{ '{}'.format(a) }}{% endblock %}", " a x"),
         ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "1"),
     ],
 )  # fmt: skip
@@ -305,3 +330,12 @@ def test_a_template_knows_the_folders_tokens_by_name() -> None:
 def test_a_template_that_makes_no_text_is_refused() -> None:
     with pytest.raises(NotText, match="half a character"):
         chat_prompt(bytes_tokenizer(template="{{ messages[0].content }}"), [{"role": "user", "content": "\ud800"}])
+
+
+def test_the_bounds_in_the_guide_are_those_that_hold() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text()
+    page = page[page.index("## What a template may do") :]
+    bounds = (template.LARGEST_TEMPLATE, template_bounds.LARGEST, template_bounds.STEPS, template_bounds.INT_BITS)
+    for bound in (*bounds, sandbox.MAX_RANGE):
+        assert f"{bound:,}" in page
+    assert f"{template_bounds.TOTAL} times that" in page

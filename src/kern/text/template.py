@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, NoReturn
@@ -20,8 +21,10 @@ from markupsafe import Markup
 
 from kern.text.template_bounds import Bounds, ChatError, exceeded, filter_size, widths
 
-LARGEST_TEMPLATE: Final = 2**18
+LARGEST_TEMPLATE: Final = 2**17
 """Characters of a template that is compiled."""
+_JINJAS_OWN: Final = ("_loop_vars", "_block_vars")
+"""Arguments that compiled code gives to what resolves a call, not to the function that is called."""
 _REASON: Final = 200
 _STRFTIME: Final = 256
 """Characters that Python lets one of a strftime format become."""
@@ -38,7 +41,9 @@ def rendered(template: str, names: Mapping[str, Any]) -> str:
         raise exceeded(f"has {len(template):,} characters, and {LARGEST_TEMPLATE:,} are compiled")
     try:
         bounds = Bounds(dict(names))
-        pieces = _Environment(bounds).from_string(template).generate(dict(names))
+        with warnings.catch_warnings(action="ignore"):  # Python warns of what it compiles, as of `1[2]`
+            compiled = _Environment(bounds).from_string(template)
+        pieces = compiled.generate(dict(names))
         return "".join(_traced(bounds, pieces))
     except ChatError:
         raise
@@ -177,8 +182,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.made(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        __self.bounds.weigh((args, kwargs))
-        args = __self.bounds.method(__obj, args, kwargs)
+        given = {name: value for name, value in kwargs.items() if name not in _JINJAS_OWN}
+        __self.bounds.weigh((args, given))
+        args = __self.bounds.method(__obj, args, given)
         return __self.made(super().call(__context, __obj, *args, **kwargs))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
