@@ -77,7 +77,7 @@ def run(data: bytes, folder: Path) -> str:
     ids = list(range(0, tokenizer.settings.vocabulary, 1 + tokenizer.settings.vocabulary // 300))
     tokenizer.decode(ids).encode()
     stream = TextStream(tokenizer)
-    "".join([*(stream.add(id) for id in ids), stream.finish(), *map(tokenizer.token, ids)]).encode()
+    "".join([*(stream.add(id) for id in ids), stream.finish()]).encode()
     return ACCEPTED
 
 
