@@ -44,7 +44,7 @@ def seeds() -> tuple[bytes, ...]:
 
 
 def change(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Change its JSON; bytes where it is none."""
+    """Change its JSON; its bytes where it is not JSON."""
     try:
         document = json.loads(data)
         other = json.loads(random.choice(others))
@@ -84,7 +84,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise Contradiction(f"a number that is none: {text}")
+    raise Contradiction(f"not a JSON number: {text}")
 
 
 @cache
