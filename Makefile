@@ -3,19 +3,25 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARTIFACT := build/smollm2
 DRAFT := assets/smollm2-draft
+SOURCES := $(shell find src/kern -type f -not -name '*.pyc')
 MINUTES ?= 10
 PROMPT ?= The three most important inventions of the nineteenth century were
 
-.PHONY: demo test test-slow test-gpu fuzz lint unit format docs bench wheel clean
+.PHONY: demo test test-slow test-gpu fuzz lint unit format docs wheel clean
 
-# An artifact that was built without the draft is built again with it.
-demo: .venv/installed
-	@grep -qs '"begin_spec"' $(ARTIFACT)/manifest.json \
-		|| $(BIN)/kern build smollm2 --draft $(DRAFT) --target host --force -o $(ARTIFACT)
+BUILD_DEMO = $(BIN)/kern build smollm2 --draft $(DRAFT) --target host --force -o $(ARTIFACT)
+
+# A folder that was built without the draft is built again with it.
+demo: .venv/installed $(ARTIFACT)/manifest.json
+	@grep -qs '"begin_spec"' $(ARTIFACT)/manifest.json || $(BUILD_DEMO)
 	@$(BIN)/kern verify $(ARTIFACT) --target host
 	@$(BIN)/kern run $(ARTIFACT) --prompt "$(PROMPT)" --max-tokens 96
-	@echo; echo "The same again with the draft model, the drafts that were right in brackets:"; echo
+	@echo; echo "The same again with the draft model; drafts that were right are in brackets:"; echo
 	@$(BIN)/python examples/speculation/show.py $(ARTIFACT) "$(PROMPT)"
+
+# A folder that an older kern or an older draft went into is built again.
+$(ARTIFACT)/manifest.json: $(SOURCES) $(wildcard $(DRAFT)/*) | .venv/installed
+	@$(BUILD_DEMO)
 
 test: lint unit
 
@@ -31,8 +37,9 @@ unit: .venv/installed-dev
 test-slow: .venv/installed-dev
 	$(BIN)/pytest -m "slow and not gpu"
 
+# What passed, on which card and of which commit, is then in build/test-gpu.json.
 test-gpu: .venv/installed-dev
-	$(BIN)/pytest -m gpu
+	$(BIN)/pytest -m gpu --record build/test-gpu.json
 
 # Findings go to build/fuzz. Without SEED it is a new one each time.
 fuzz: .venv/installed-dev

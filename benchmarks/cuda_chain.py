@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import ml_dtypes
 import numpy as np
+from about import about
 from cuda_entries import Entries, Gpu
 
 from kern.device import open_device
@@ -78,7 +80,7 @@ def main() -> None:
                 "apart_us": [round(each, 1) for each in apart[2:4]],
             }
         )
-    print(json.dumps({"device": gpu.device.description, "rank": options.rank, "chains": found}, indent=1))
+    print(json.dumps({**about(["python", *sys.argv]), "rank": options.rank, "chains": found}, indent=1))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import importlib.metadata
 import json
 import os
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from about import about
 from cuda.bindings import driver
 
 from kern.device import open_device
@@ -233,11 +234,11 @@ def main() -> None:
     options = parser.parse_args()
     start = perf_counter()
     device = open_device(options.device)
+    opened = perf_counter()
     assert isinstance(device, CudaDevice)
     found: dict[str, object] = {
-        "device": device.description,
-        "versions": {name: importlib.metadata.version(name) for name in ("cuda-bindings", "nvidia-cublas")},
-        "open_s": perf_counter() - start,
+        **about(["python", *sys.argv]),
+        "open_s": opened - start,
     }
     stream = device.stream()
     module = device.load_module(compile_cubin(SOURCE, "nothing.cu", device.target))

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from about import about
 from qwen3_step import HEAD_DIM, KV_HEADS, LAYERS, PRODUCTS, SIZES, STEP_BYTES, Model, prefill
 from step_checks import check, check_prefill
 from torch_gpu import Gpu, Launch
@@ -127,7 +129,7 @@ def measured(pool: ProcessPoolExecutor, target: str, quick: bool) -> dict[str, A
 
     images = images_of([replace(BASE, **varied) for varied in VARIED])
     model = Model(Gpu())
-    results: dict[str, Any] = {"gpu": model.gpu.torch.cuda.get_device_name(), "bytes": STEP_BYTES}
+    results: dict[str, Any] = {**about(["python", *sys.argv]), "bytes": STEP_BYTES}
     results["sweep"] = sweep(model, images, target)
     best = next(Tuning(**result["tuning"]) for result in results["sweep"] if result["sound"])
     print(f"\nbest: {best}")

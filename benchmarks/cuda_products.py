@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from about import about
 
 from kern.device.cuda import cublaslt, tuning
 from kern.device.cuda.algorithms import Shape
@@ -123,7 +125,7 @@ def main() -> None:
         for n, k in LAYERS
     }
     rounding = {f"m{m}_n{n}_k{k}": summed(device, products, m, n, k, most) for m, n, k in SUMMED}
-    print(json.dumps({"device": device.description, "times": times, "sums": rounding}, indent=1))
+    print(json.dumps({**about(["python", *sys.argv]), "times": times, "sums": rounding}, indent=1))
     products.close()
     weights.free()
     device.close()

@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import struct
+import sys
 from statistics import median
 
+from about import about
 from cuda_entries import Entries, Gpu
 
 from kern.device import open_device
@@ -89,7 +91,7 @@ def main() -> None:
     for context in map(int, options.contexts.split(",")):
         layers = Layers(gpu, entries, context)
         found[context] = {call: layers.times(call) for call in CALLS}
-    print(json.dumps({"device": gpu.device.description, "contexts": found}, indent=1))
+    print(json.dumps({**about(["python", *sys.argv]), "contexts": found}, indent=1))
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import struct
-import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from about import about
 from numpy.typing import NDArray
 
 from kern.device.base import KernelLaunch
@@ -113,17 +113,6 @@ def many_rows(products: Products, rng: np.random.Generator, passes: int) -> dict
     return found
 
 
-def machine(device: HostDevice) -> dict[str, object]:
-    """What the figures hold for."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    return {
-        "device": device.description,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "commit": commit,
-    }
-
-
 def main() -> None:
     """Measure, print, and keep the result where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -147,7 +136,9 @@ def main() -> None:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         part = options.json.with_suffix(".part")
-        part.write_text(json.dumps({**machine(device), "one_row": decode, "many_rows": prefill}, indent=2) + "\n")
+        part.write_text(
+            json.dumps({**about(["python", *sys.argv]), "one_row": decode, "many_rows": prefill}, indent=2) + "\n"
+        )
         part.rename(options.json)
 
 

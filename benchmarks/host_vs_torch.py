@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from about import about
 from safetensors.torch import load_file
 
 import kern
@@ -89,12 +89,8 @@ def main() -> None:
         print(
             json.dumps(
                 {
+                    **about(["python", *sys.argv]),
                     "device": executable.device.description,
-                    "machine": platform.platform(),
-                    "python": platform.python_version(),
-                    "torch": torch.__version__,
-                    "kern": kern.__version__,
-                    "commit": commit(),
                     "prefill_tokens": options.tokens,
                     "prefill_ms": kern_ms,
                     "torch_float32_prefill_ms": torch_ms,
@@ -111,13 +107,6 @@ def main() -> None:
                 indent=1,
             )
         )
-
-
-def commit() -> str:
-    """The commit that is measured, with a mark if files were changed."""
-    return subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    ).stdout.strip()
 
 
 if __name__ == "__main__":

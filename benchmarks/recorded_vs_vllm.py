@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import re
 import sys
 import tempfile
@@ -27,7 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vs_vllm import TASKS, Engine, Request, commit, kern_engine, measure, nvidia_smi, prompt_ids, serve, vllm_engine
+from about import about
+from vs_vllm import TASKS, Engine, Request, kern_engine, measure, prompt_ids, serve, vllm_engine
 
 BACKEND = "TRITON_ATTN"
 STEPS = 32
@@ -149,9 +149,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         for each in started:
             each.stop()
     return {
-        "machine": platform.platform(),
-        "gpu": nvidia_smi(),
-        "commit": commit(),
+        **about(["python", *sys.argv]),
         "tokens": options.tokens,
         "rounds": options.rounds,
         "results": results,

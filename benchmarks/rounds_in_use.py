@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from about import about
 
 import kern
 from kern.text import Generation, Generator, Tokenizer
@@ -79,7 +82,7 @@ def main() -> None:
     prompts = [each["prompt"] for each in json.loads(options.prompts.read_text())]
     taken = measure(options.artifact, prompts, options.tokens)
     ways = {way: each.beside(taken["plain"]) for way, each in taken.items()}
-    print(json.dumps({"prompts": len(prompts), **ways}, indent=1))
+    print(json.dumps({**about(["python", *sys.argv]), "prompts": len(prompts), **ways}, indent=1))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import statistics
 import subprocess
@@ -26,6 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from about import about
 
 BACKENDS = ("TRITON_ATTN", "FLASH_ATTN")
 VLLM_ENVIRONMENT = {
@@ -168,7 +169,6 @@ def measure(engines: Sequence[Engine], prompt: int, tokens: int, rounds: int) ->
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Everything, with kern's ratio to the faster vLLM backend."""
     options.logs.mkdir(parents=True, exist_ok=True)
-    about = {"machine": platform.platform(), "gpu": nvidia_smi(), "commit": commit()}
     started: list[Engine] = []
     engines: list[Engine] = []
     try:
@@ -192,32 +192,13 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
             others = [found[engine.name][what] for engine in engines if engine.name != "kern"]
             ratios[f"prompt {prompt}: {what}"] = min(others) / found["kern"][what] if others else None
     return {
-        **about,
+        **about(["python", *sys.argv]),
         "absent": [engine.name for engine in started if engine not in engines],
         "tokens": options.tokens,
         "rounds": options.rounds,
         "results": results,
         "times_as_fast_as_the_faster_vllm": ratios,
     }
-
-
-def nvidia_smi() -> str:
-    """The card and its driver."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def commit() -> str:
-    """The commit that is measured, with a mark if files were changed."""
-    if "KERN_COMMIT" in os.environ:  # where the measured tree is no checkout
-        return os.environ["KERN_COMMIT"]
-    return subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,11 +14,29 @@ from kern.device.base import DeviceUnavailable
 from kern.models import build as building
 from kern.models import targets
 from kern.models.fetch import SMOLLM2, FetchError, fetch
+from support import suite_record
 
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    suite_record.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    suite_record.register(config)
+
+
 SMOLLM2_DRAFT = Path(__file__).parents[1] / "assets" / "smollm2-draft"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_umask() -> Iterator[None]:
+    """Files of a cache that a group may write are not trusted, and tests put some there."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(scope="session")

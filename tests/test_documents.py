@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kern
@@ -22,7 +24,7 @@ from kern.verifier import check
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_diagnostics_index_is_current() -> None:
+def test_the_pages_made_from_the_code_are_current() -> None:
     done = subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], check=False)
     assert done.returncode == 0, "run `make docs`"
 
@@ -51,6 +53,9 @@ def test_the_provider_in_the_guide_works_as_shown(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[0.  0.5 1.  1.5]"
     assert verify(tmp_path / "halve", "host").ok
+    shown = next(block for block in re.findall(r"```console\n(.*?)```", text, re.S) if "kern call" in block)
+    assert printed(shown, tmp_path) == [line for line in shown.splitlines() if not line.startswith("$ ")]
+    assert np.load(tmp_path / "y.npy").tolist() == [0, 0.5, 1, 1.5]
 
 
 def test_the_swapped_kernel_gives_the_same_tokens(smollm2: Path, tmp_path: Path) -> None:
@@ -60,6 +65,17 @@ def test_the_swapped_kernel_gives_the_same_tokens(smollm2: Path, tmp_path: Path)
     before, after = ((folder / "manifest.json").read_text().splitlines() for folder in (smollm2, tmp_path / "swapped"))
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 3
     assert generated(tmp_path / "swapped") == generated(smollm2)
+
+    text = (ROOT / "docs" / "swap-a-kernel.md").read_text()
+    (tmp_path / "inputs.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "smollm2").symlink_to(smollm2)
+    (tmp_path / "build" / "swapped").symlink_to(tmp_path / "swapped")
+    shown = next(block for block in re.findall(r"```console\n(.*?)```", text, re.S) if "kern call" in block)
+    *outputs, difference = printed(shown, tmp_path)
+    assert outputs == ["nll: f32 [5] in before.npy", "nll: f32 [5] in after.npy"]
+    assert float(difference) < 0.02
+    assert np.load(tmp_path / "before.npy")[4] < 0.5, "the last target is what the model says"
 
 
 def test_swapping_says_in_a_line_why_it_cannot(tmp_path: Path) -> None:
@@ -113,6 +129,22 @@ def test_a_round_wired_wrongly_is_refused_as_shown(smollm2_spec: Path, tmp_path:
 
     found = [each.diagnostic for each in verify(tmp_path / "broken.json").diagnostics]
     assert re.findall(r"error\[(\w+)\]: (.*)", shown) == [(each.code, each.message) for each in found]
+
+
+def printed(shown: str, folder: Path) -> list[str]:
+    """What the commands of a console print in a folder."""
+    commands = "".join(line[2:] + "\n" for line in shown.splitlines() if line.startswith(("$ ", "> ")))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", commands],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def carries_used(manifest: Path, programs: set[str]) -> dict[str, dict[str, list[str]]]:

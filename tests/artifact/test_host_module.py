@@ -8,7 +8,7 @@ from kern.artifact.errors import BadModule
 from kern.artifact.modules import describe
 from kern.artifact.types import KernelInfo, ModuleInfo
 from kern.manifest.params import Layout
-from support.elf import with_bytes, with_header, with_section, with_segment
+from support.elf import SEGMENT, get, segment_header, with_bytes, with_header, with_section, with_segment
 from support.host_modules import BASELINE, shared_object
 
 SOURCE = """
@@ -17,7 +17,7 @@ KERN_KERNEL(mixed, "ptr,u8,i64,i32,u32,f32,ptr") { (void)launch; (void)params; }
 KERN_KERNEL(nothing, "") { (void)launch; (void)params; }
 __attribute__((visibility("default"))) int helper(void) { return 1; }
 """
-PT_DYNAMIC, PT_LOAD = 2, 1
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_STACK = 1, 2, 3, 4, 0x6474E551
 
 
 def read(image: bytes) -> ModuleInfo:
@@ -165,7 +165,7 @@ def test_other_machines_are_refused(machine: int) -> None:
 
 def test_dynamic_segments_that_lie_outside_or_never_end_are_refused() -> None:
     image = shared_object(SOURCE)
-    with pytest.raises(BadModule, match="lie outside"):
+    with pytest.raises(BadModule, match="lies outside"):
         read(with_segment(image, PT_DYNAMIC, p_vaddr=2**62))
     with pytest.raises(BadModule, match="does not end"):
         read(with_segment(image, PT_DYNAMIC, p_filesz=16))
@@ -173,3 +173,83 @@ def test_dynamic_segments_that_lie_outside_or_never_end_are_refused() -> None:
         read(with_segment(image, PT_DYNAMIC, p_type=0))
     with pytest.raises(BadModule, match="cut off"):
         read(with_segment(image, PT_LOAD, p_filesz=2**40))
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "-Wl,-z,noseparate-code", "-Wl,-z,separate-code", "-Wl,-z,norelro", "-Wl,-z,max-page-size=65536",
+        "-Wl,-z,max-page-size=0x200000", "-Wl,-z,now", "-Wl,--hash-style=both", "-s",
+    ],
+)  # fmt: skip
+def test_what_linkers_make_is_read(flag: str) -> None:
+    assert set(read(shared_object(SOURCE, flag)).kernels) == {"mixed", "nothing"}
+
+
+def shadowed(address: int) -> bytes:
+    """A module whose dynamic segment is covered by a page of another segment, at `address` within that page.
+
+    The page holds another dynamic segment, which the loader would follow.
+    """
+    image = shared_object(SOURCE)
+    dynamic = segment_header(image, PT_DYNAMIC)
+    place = get(image, dynamic, SEGMENT, "p_vaddr") // 4096 * 4096
+    within = get(image, dynamic, SEGMENT, "p_offset") // 4096 * 4096
+    image += bytes(-len(image) % 4096)
+    hidden = {"p_type": PT_LOAD, "p_flags": 6, "p_align": 4096, "p_vaddr": place + address}
+    bytes_there = {"p_offset": len(image) + address, "p_filesz": 4096 - address, "p_memsz": 4096 - address}
+    return with_segment(image, PT_NOTE, **hidden, **bytes_there) + image[within : within + 4096]
+
+
+@pytest.mark.parametrize("address", [0, 4095])
+def test_a_segment_that_covers_another_is_refused(address: int) -> None:
+    with pytest.raises(BadModule, match="shares a page with the one before it"):
+        read(shadowed(address))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ({"p_vaddr": 0x100000}, "shares a page"),
+        ({"p_memsz": 2**40}, "shares a page"),
+        ({"p_offset": 8}, "is not where its address says"),
+        ({"p_memsz": 1}, "is not where its address says"),
+        ({"p_align": 8}, "not aligned to pages"),
+    ],
+)
+def test_segments_that_are_not_where_their_addresses_say_are_refused(damage: dict[str, int], reason: str) -> None:
+    with pytest.raises(BadModule, match=reason):
+        read(with_segment(shared_object(SOURCE), PT_LOAD, **damage))
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage", "reason"),
+    [
+        (PT_NOTE, {"p_type": PT_INTERP}, "program interpreter"),
+        (PT_NOTE, {"p_type": PT_DYNAMIC}, "2 dynamic segments"),
+        (PT_GNU_STACK, {"p_flags": 7}, "executable stack"),
+        (PT_GNU_STACK, {"p_type": PT_NOTE}, "executable stack"),
+    ],
+)
+def test_what_a_kernel_has_no_need_of_is_refused(kind: int, damage: dict[str, int], reason: str) -> None:
+    with pytest.raises(BadModule, match=reason):
+        read(with_segment(shared_object(SOURCE), kind, **damage))
+
+
+@pytest.mark.parametrize("flag", ["-Wl,-z,global", "-Wl,-z,interpose"])
+def test_symbols_for_other_libraries_are_refused(flag: str) -> None:
+    with pytest.raises(BadModule, match="offers its symbols"):
+        read(shared_object(SOURCE, flag))
+
+
+def test_code_that_is_rewritten_while_it_is_loaded_is_refused() -> None:
+    source = SOURCE + '\n__asm__(".text\\n.quad helper\\n");'
+    with pytest.raises(BadModule, match="DT_TEXTREL"):
+        read(shared_object(source, "-Wl,-z,notext"))
+
+
+def test_symbols_are_those_that_the_loader_reads() -> None:
+    """A section of symbols beside the dynamic segment's own could say that kernels are exported which are not."""
+    image = shared_object(SOURCE)
+    with pytest.raises(BadModule, match="not the symbol table that the loader reads"):
+        read(with_section(image + bytes(4096), ".dynsym", sh_offset=len(image)))

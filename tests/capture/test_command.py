@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 
 from support.recorded_program import Machine
 
-KERN = (sys.executable, "-m", "kern.cli")
+KERN = (sys.executable, "-m", "kern")
 RECORDS = """
 from support.fake_driver import *
 program = Program()
@@ -191,9 +192,60 @@ def test_the_recorder_is_compiled_once(kern: Kern, tmp_path: Path) -> None:
     for name in ("first", "second"):
         kern.dump = tmp_path / name
         kern("true", XDG_CACHE_HOME=str(cache))
-        (library,) = (cache / "kern").iterdir()
+        (library,) = (cache / "kern").glob("*.so")
         times.append(library.stat().st_mtime_ns)
     assert times[0] == times[1]
+    assert {path.suffix for path in (cache / "kern").iterdir()} == {".so", ".sha256"}
+
+
+def by_another(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 12345, -1)
+
+
+SPOILT = {
+    "others may write it": lambda path: path.chmod(0o666),
+    "it belongs to another user": by_another,
+    "it is a link": lambda path: path.symlink_to(path.rename(path.with_suffix(".elsewhere"))),
+    "it has another hash": lambda path: path.write_bytes(b"not what was compiled"),
+    "its hash may be another's": lambda path: path.with_suffix(".sha256").chmod(0o666),
+    "it has no hash": lambda path: path.with_suffix(".sha256").unlink(),
+    "its hash is no text": lambda path: path.with_suffix(".sha256").write_bytes(b"\xff" * 64),
+}
+
+
+@pytest.fixture
+def cache(kern: Kern, tmp_path: Path) -> Path:
+    """An empty cache, and in the compiler's place what is done in no time."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text('while [ $# -gt 0 ]; do [ "$1" = -o ] && echo compiled >"$2"; shift; done')
+    kern.environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "CC": f"sh {compiler}"}
+    return tmp_path / "cache" / "kern"
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_recorder_that_is_not_to_be_trusted_is_compiled_again(
+    kern: Kern, cache: Path, tmp_path: Path, how: str
+) -> None:
+    kern("true")
+    (library,) = cache.glob("*.so")
+    SPOILT[how](library)
+    kern.dump = tmp_path / "second"
+    assert "nothing was recorded" in kern("true").stderr
+    assert library.read_bytes() == b"compiled\n"
+    assert library.with_suffix(".sha256").read_text() == hashlib.sha256(b"compiled\n").hexdigest()
+    for path in (library, library.with_suffix(".sha256")):
+        status = path.lstat()
+        assert (status.st_uid, status.st_mode & 0o170022) == (os.geteuid(), 0o100000)
+
+
+def test_no_recorder_is_taken_from_a_folder_that_others_may_write(kern: Kern, cache: Path, tmp_path: Path) -> None:
+    kern("true")
+    cache.chmod(0o777)
+    kern.dump = tmp_path / "second"
+    refused(kern("true"), "others may write it", "chmod go-w")
+    assert not kern.dump.exists()
 
 
 def test_doctor_says_what_recording_finds(kern: Kern, tmp_path: Path) -> None:

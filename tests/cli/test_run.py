@@ -18,6 +18,7 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
+from kern.text.tokenizer import Tokenizer
 from support.tokenizers import bytes_tokenizer
 
 IDS = ("--prompt-ids", "1,2,3")
@@ -103,7 +104,7 @@ def test_a_number_out_of_bounds_is_a_usage_error(kern: Kern, tiny: Path, command
 
 
 def test_large_numbers_within_bounds_do_no_harm(kern: Kern, tiny: Path) -> None:
-    large = ("--max-tokens", "9" * 400, "--chunk", "9" * 400, "--capacity", 24, "--ignore-stop", "--json")
+    large = ("--max-tokens", "9" * 400, "--capacity", 24, "--ignore-stop", "--json")
     assert len(kern("run", tiny, *IDS, *large).json["output_ids"]) == 22
     found = kern("bench", tiny, "--steps", "9" * 400, "--capacity", 40, "--json").json
     assert found["decode"]["steps"] == 9
@@ -147,6 +148,13 @@ def test_a_vocabulary_beyond_the_models_is_refused(kern: Kern, tiny: Path, tmp_p
     refused(kern("run", folder, "--prompt-ids", "900000000"), "embedding: 1000000000 rows")
 
 
+def test_ids_beyond_the_table_are_refused_before_anything_runs(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
+    text = json.loads((folder / "text.json").read_text()) | {"embedding": "cos_sin", "vocabulary": 4096}
+    (folder / "text.json").write_text(json.dumps(text))
+    refused(kern("run", folder, "--prompt-ids", "4095"), "together with the embedding, weight cos_sin, but with embedd")
+
+
 def test_the_load_report_tells_the_graphs(kern: Kern, tiny: Path) -> None:
     assert "graphs  prefill of 512, decode of 1" in kern("run", tiny, *IDS, "--max-tokens", 1).err
     assert "graphs  none" in kern("run", tiny, *IDS, "--max-tokens", 1, "--eager").err
@@ -169,7 +177,47 @@ def test_a_run_that_fills_the_capacity_says_so(kern: Kern, tiny: Path) -> None:
     most = (*IDS, "--max-tokens", 100, "--capacity", 20, "--ignore-stop")
     assert kern("run", tiny, *most).err.endswith("(ended: the capacity of 20 tokens is full)\n")
     assert kern("run", tiny, *most, "--json").json["stop"] == "length"
-    assert "ended" not in kern("run", tiny, *IDS, "--max-tokens", 18, "--capacity", 20, "--ignore-stop").err
+    exactly = kern("run", tiny, *IDS, "--max-tokens", 18, "--capacity", 20, "--ignore-stop")
+    assert exactly.err.endswith("(ended: --max-tokens 18 reached)\n")
+
+
+@pytest.mark.parametrize("command", [["run", *IDS], ["bench"]])
+@pytest.mark.parametrize("chunk", [513, "9" * 400])
+def test_a_chunk_that_the_folder_does_not_take_is_refused(
+    kern: Kern, tiny: Path, command: list[str], chunk: int | str
+) -> None:
+    done = kern(command[0], tiny, *command[1:], "--chunk", chunk)
+    refused(done, f"the chunk is {chunk} tokens", "give 1 to 512")
+    assert done.code == 2
+
+
+@pytest.mark.parametrize("more", [["--capacity", 2**31], ["--tune"], ["--max-tokens", 1], ["--ignore-stop"]])
+def test_quiet_leaves_the_text_alone(kern: Kern, tiny: Path, more: list[object]) -> None:
+    quiet = kern("run", tiny, *IDS, "--max-tokens", 4, *more, "--quiet")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert quiet.out == kern("run", tiny, *IDS, "--max-tokens", 4, *more).out
+    refused(kern("run", tiny, "--prompt-ids", "512", "--quiet"), "out of range")
+
+
+def test_a_piped_prompt_loses_one_newline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, wanted in {"ab\n": "ab", "ab\n\n": "ab\n", "ab\r\n": "ab", "ab\r": "ab\r", "\n": "", "ab": "ab"}.items():
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        tokenizer = bytes_tokenizer()
+        assert PromptSource("-", None, chat=False).resolve(tokenizer) == tokenizer.encode(wanted)
+    assert PromptSource("ab\n", None, chat=False).resolve(tokenizer) == tokenizer.encode("ab\n")
+
+
+def test_the_help_says_what_becomes_of_a_piped_prompt(kern: Kern) -> None:
+    assert "less one newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
+
+
+def test_a_chat_may_have_a_system_message(kern: Kern, tiny: Path) -> None:
+    template = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}"
+    tokenizer = bytes_tokenizer(template=template)
+    source = PromptSource("hi", None, chat=True, system="be brief")
+    assert source.resolve(tokenizer) == tokenizer.encode("system=be brief;user=hi;")
+    refused(kern("run", tiny, "--prompt", "hi", "--system", "be brief"), "--system", "--chat")
+    refused(kern("run", tiny, *IDS, "--system", "be brief"), "--system", "--chat")
 
 
 def test_tuning_a_device_without_a_choice_is_noted(kern: Kern, tiny: Path) -> None:
@@ -285,6 +333,32 @@ def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
     assert memory["workspace_lower_bound"] <= memory["workspace"] <= memory["workspace_unshared"]
+
+
+def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:
+    declared = json.loads((tiny / "manifest.json").read_text())
+    found = kern("inspect", tiny, "--json").json
+    assert set(found["buffers"]) == set(declared["buffers"])
+    assert found["buffers"]["token_ids"] == {"class": "input", "dtype": "i64", "shape": ["tokens"]}
+    assert found["buffers"]["block_table"] == {"class": "input", "dtype": "i32", "shape": ["seqs", "pages"]}
+    assert found["buffers"]["cu_seqlens_q"]["shape"] == ["seqs + 1"]
+    assert found["buffers"]["embedding"] == {"class": "weight", "dtype": "bf16", "shape": [512, 128]}
+    for name, buffer in declared["buffers"].items():
+        assert found["buffers"][name]["class"] == buffer["class"]
+        assert [extent for extent in found["buffers"][name]["shape"] if isinstance(extent, int)] == [
+            extent for extent in buffer["shape"] if isinstance(extent, int)
+        ]
+    assert found["states"] == {"kv": 4096 * declared["states"]["kv"]["bytes_per_token"]}
+    text = kern("inspect", tiny).out
+    assert "\nbuffers  (" in text
+    rows = {
+        line.split()[0]: line.split()
+        for line in text[text.index("\nbuffers") : text.index("\nprograms")].splitlines()[2:]
+        if line
+    }
+    assert set(rows) == set(declared["buffers"])
+    assert rows["block_table"] == ["block_table", "input", "i32", "[seqs,", "pages]"]
+    assert "\nstates\n  kv  " in text
 
 
 def test_bench_prints_json(kern: Kern, tiny: Path) -> None:
@@ -444,7 +518,7 @@ def test_a_trace_that_was_there_outlives_a_run_that_fails(kern: Kern, tiny: Path
 
 
 def process(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "kern.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "kern", *map(str, arguments)]
 
 
 def test_an_interrupt_ends_cleanly_with_130(tiny: Path) -> None:
@@ -524,7 +598,7 @@ def test_help_imports_neither_pydantic_nor_numpy() -> None:
 
 def test_every_command_has_help_with_an_example(kern: Kern) -> None:
     listed = kern("--help").out
-    for command in ("build", "verify", "explain", "schema", "doctor", "inspect", "run", "score", "bench"):
+    for command in ("build", "verify", "explain", "schema", "doctor", "inspect", "run", "score", "bench", "call"):
         assert command in listed
         text = kern(command, "--help").out
         assert f"kern {command}" in text.split("Usage", 1)[1]
@@ -542,3 +616,30 @@ def test_usage_errors_exit_2(kern: Kern) -> None:
         done = kern(*arguments)
         assert done.code == 2
         assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1)])
+def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
+    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
+) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    load = Tokenizer.load.__func__  # type: ignore[attr-defined]
+
+    def load_and_replace(cls: type[Tokenizer], path: Path) -> object:
+        read = load(cls, path)
+        folder.rename(tmp_path / "old")
+        shutil.copytree(tiny, folder)
+        return read
+
+    monkeypatch.setattr(Tokenizer, "load", classmethod(load_and_replace))
+    monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
+    refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run(process("--version"), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kern ")
+    done = subprocess.run(process("fly"), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Usage: kern " in done.stderr

@@ -1,10 +1,8 @@
-"""Launches on the host: what a kernel receives, in which order they run, graphs, interrupts and faults."""
+"""Launches on the host: what a kernel receives, in which order they run, graphs and interrupts."""
 
 from __future__ import annotations
 
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -182,40 +180,3 @@ def test_an_interrupt_stops_between_two_launches(
         device.launch(prepared, stream)
     (value,) = struct.unpack("=q", device.read(memory.address, 8, stream).wait())
     assert value in (1, 4)
-
-
-FAULTING = """
-import sys
-from kern.device.base import KernelLaunch
-from kern.device.host.device import HostDevice
-from kern.manifest.params import Layout
-device = HostDevice(threads=2)
-module = device.load_module(open(sys.argv[1], "rb").read())
-one, nothing = (1, 1, 1), Layout((), ())
-launches = [KernelLaunch(label, module.function(symbol), one, one, 0, b"", nothing)
-            for label, symbol in (("L0.norm", "fine"), ("L1.norm", sys.argv[2]))]
-device.launch(device.prepare(launches), device.stream(), check=True)
-"""
-FAULTS = """
-KERN_KERNEL(fine, "") { (void)launch, (void)params; }
-KERN_KERNEL(fault, "") { (void)launch, (void)params; *(volatile int *)8 = 1; }
-KERN_KERNEL(fault_in_threads, "") {
-    (void)params;
-    _Pragma("omp parallel for num_threads(launch->threads) schedule(static, 1)")
-    for (int i = 0; i < 2; i++) if (i == 1) *(volatile int *)8 = i;
-}
-"""
-
-
-@pytest.mark.parametrize("symbol", ["fault", "fault_in_threads"])
-def test_checked_launches_name_the_one_that_faults(
-    compile_c: Compile, tmp_path_factory: pytest.TempPathFactory, symbol: str
-) -> None:
-    path = tmp_path_factory.mktemp("fault") / "fault.so"
-    path.write_bytes(compile_c(FAULTS, "-fopenmp"))
-    ended = subprocess.run(
-        [sys.executable, "-c", FAULTING, str(path), symbol], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode < 0
-    assert "in L1.norm\n" in ended.stderr
-    assert "L0.norm" not in ended.stderr

@@ -133,7 +133,7 @@ def kern() -> Kern:
     """The command in a process of its own, which a fault of the GPU ends with: kern("run", folder, CUDA_…="")."""
 
     def call(*arguments: object, under: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [*under, sys.executable, "-m", "kern.cli", *map(str, arguments)]
+        command = [*under, sys.executable, "-m", "kern", *map(str, arguments)]
         return subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=150, env={**os.environ, **environment}
         )

@@ -56,7 +56,7 @@ class Loaded:
     executable: Executable
     generators: dict[tuple[int, bool], Generator]
 
-    def generator(self, chunk: int = 512, *, eager: bool = False) -> Generator:
+    def generator(self, chunk: int | None = None, *, eager: bool = False) -> Generator:
         """One that waits for each step, so that its logits can be read."""
         if (chunk, eager) not in self.generators:
             tokenizer = Tokenizer.load(self.folder)

@@ -43,14 +43,13 @@ class Part:
 def call(executable: Executable, programs: Sequence[str], parts: Sequence[Part]) -> dict[str, int]:
     """Write the inputs of these parts, side by side, and run the programs over them."""
     sizes = [part.end - part.start for part in parts]
-    write = executable.write
-    write("token_ids", np.concatenate([np.array(part.ids[part.start : part.end], np.int64) for part in parts]))
-    write("positions", np.concatenate([np.arange(part.start, part.end, dtype=np.int64) for part in parts]))
-    write("slot_mapping", np.concatenate([part.slots() for part in parts]))
-    write("block_table", np.array([part.table for part in parts], np.int32))
-    write("seq_lens", np.array([part.end for part in parts], np.int32))
-    write("cu_seqlens_q", np.cumsum([0, *sizes]).astype(np.int32))
-    values = {"tokens": sum(sizes), "seqs": len(parts), "pages": len(parts[0].table)}
+    write, values = executable.write, {"tokens": sum(sizes), "seqs": len(parts), "pages": len(parts[0].table)}
+    write("token_ids", np.concatenate([np.array(part.ids[part.start : part.end], np.int64) for part in parts]), values)
+    write("positions", np.concatenate([np.arange(part.start, part.end, dtype=np.int64) for part in parts]), values)
+    write("slot_mapping", np.concatenate([part.slots() for part in parts]), values)
+    write("block_table", np.array([part.table for part in parts], np.int32), values)
+    write("seq_lens", np.array([part.end for part in parts], np.int32), values)
+    write("cu_seqlens_q", np.cumsum([0, *sizes]).astype(np.int32), values)
     for program in programs:
         executable.run(program, values)
     return values

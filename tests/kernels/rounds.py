@@ -93,7 +93,7 @@ class Round:
 
 
 def play(run, rng: np.random.Generator, seqs: int, block: int, pages: int, starts: list[int], count: int) -> None:
-    """Rounds with random drafts of which random numbers are right, checked after each."""
+    """Rounds with random drafts of which random numbers are right, checked after each; some choices are no token."""
     table = rng.permutation(100)[: seqs * pages].reshape(seqs, pages).astype(I32)
     state = Round(seqs, block, pages, table)
     texts = [rng.integers(10, 1000, start + 1).tolist() for start in starts]
@@ -105,7 +105,9 @@ def play(run, rng: np.random.Generator, seqs: int, block: int, pages: int, start
         drafts, verified = predicted[:, :block].copy(), []
         for s in range(seqs):
             taken = int(rng.integers(0, block + 1))
-            if taken < block:
+            if taken < block and rng.integers(0, 4) == 0:
+                drafts[s, taken] = predicted[s, taken] = -1  # no token, by the draft and by the target
+            elif taken < block:
                 drafts[s, taken] += 1  # what comes after may be right again, to no avail
             verified.append([len(texts[s]) - 1 + i for i in range(taken + 1)])
             texts[s] += predicted[s, : taken + 1].tolist()

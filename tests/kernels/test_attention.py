@@ -126,6 +126,22 @@ def test_scores_far_apart_neither_overflow_nor_vanish(run, rng):
     close(out[0], expected(q, cache, 0, 200, 1.0), slack=1e-3)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("dim", [64, 20])
+def test_an_unusable_query_is_seen_in_what_is_made_of_it(run, rng, dim, value):
+    cache, row = filled(rng, [100], 1, dim), 4 * dim
+    qkv = bf16(rng.normal(size=(100, row)))
+    qkv[7, dim + 3] = value
+    lens, shape = np.array([100], np.int32), [1, cache.table.shape[1], 2, 1, dim, row, cache.page_stride, 0.3]
+    out, starts = np.zeros((100, 2 * dim), BF16), np.array([0, 100], np.int32)
+    run("attention_prefill", out, qkv, cache.layer, cache.table, lens, starts, *shape, tokens=100, q_heads=2)
+    bad = np.isnan(out.astype(np.float32)).reshape(100, 2, dim)
+    assert np.argwhere(bad.all(-1)).tolist() == np.argwhere(bad.any(-1)).tolist() == [[7, 1]]
+    step = np.zeros((1, 2 * dim), BF16)
+    run("attention_decode", step, qkv[7:8].copy(), cache.layer, cache.table, lens, *shape, seqs=1, q_heads=2)
+    assert np.isnan(step.astype(np.float32)).reshape(2, dim).all(-1).tolist() == [False, True]
+
+
 @pytest.mark.parametrize("tokens", [1, 2, 17, 511])
 @pytest.mark.parametrize("dim", [64, 128, 20])
 def test_cache_write_skips_slot_minus_one(same, rng, tokens, dim):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.harness import poison
+from kernels.choices import UNUSABLE, chosen, one_unusable, one_usable, ties
+from kernels.harness import BF16, bf16, poison
 
 I32, I64, F32 = np.int32, np.int64, np.float32
 
@@ -24,20 +25,51 @@ def test_argmax(run, rng, seqs, vocabulary, threads):
     assert argmax(run, logits, threads=threads) == logits.argmax(1).tolist()
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_ties_go_to_the_lowest_index(run, rng, threads):
-    for _ in range(20):
-        logits = rng.integers(-3, 3, (3, 2000)).astype(F32)
-        logits[2] = -np.inf
-        assert argmax(run, logits, threads=threads) == logits.argmax(1).tolist()
+SIZES = [1, 2, 5, 63, 64, 65, 131, 1000]
 
 
-def test_nan_never_wins_over_a_number(run, rng):
-    logits = np.full((4, 3000), np.nan, F32)
-    logits[0, 2999] = -np.inf
-    logits[1, [700, 701, 1500]] = 3.0
-    logits[2, ::2] = rng.normal(size=1500)
-    assert argmax(run, logits) == [2999, 700, int(np.nanargmax(logits[2])), 0]
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("vocabulary", [*SIZES, 49_152])
+def test_ties_go_to_the_lowest_index(run, rng, vocabulary, threads):
+    logits = ties(rng, vocabulary)
+    assert argmax(run, logits, threads=threads) == chosen(logits)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("vocabulary", SIZES)
+def test_a_nan_or_positive_infinity_anywhere_leaves_no_token(run, rng, vocabulary, threads):
+    logits = one_unusable(rng, vocabulary)
+    assert argmax(run, logits, threads=threads) == [-1] * vocabulary
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("vocabulary", SIZES)
+def test_negative_infinity_is_a_banned_id(run, rng, vocabulary, threads):
+    logits = one_usable(rng, vocabulary)
+    assert argmax(run, logits, threads=threads) == [*range(vocabulary), -1]
+
+
+def test_many_unusable_values_leave_no_token(run, rng):
+    logits = rng.normal(size=(200, 700)).astype(F32)
+    logits[:, ::3].view(np.uint32)[:] = rng.choice(UNUSABLE, (200, 234))
+    logits[-1] = np.nan
+    assert argmax(run, logits) == [-1] * 200
+
+
+@pytest.mark.parametrize("vocabulary", [5, 1000])
+def test_every_row_of_a_program_is_chosen_from_alike(run, rng, vocabulary):
+    logits = np.concatenate([one_unusable(rng, vocabulary), one_usable(rng, vocabulary), ties(rng, vocabulary)])
+    found = poison((len(logits),), I64)
+    run("argmax_rows", found, logits, vocabulary, tokens=len(logits))
+    assert found.tolist() == chosen(logits)
+
+
+@pytest.mark.parametrize("entry", ["embedding", "gather_bf16"])
+def test_no_token_is_looked_up_as_the_first(run, rng, entry):
+    table, ids = bf16(rng.normal(size=(7, 24))), np.array([3, -1, 0, np.iinfo(I64).min, 6])
+    rows = poison((5, 24), F32 if entry == "embedding" else BF16)
+    run(entry, rows, ids, table, 24, tokens=5, seqs=5)
+    assert np.array_equal(rows.astype(F32), table[[3, 0, 0, 0, 6]].astype(F32))
 
 
 @pytest.mark.parametrize("tokens", [1, 8])

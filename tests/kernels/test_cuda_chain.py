@@ -8,6 +8,7 @@ import pytest
 from kern.device.base import Device
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.cuda_sizes import Round, Sizes
+from kernels.choices import UNUSABLE, chosen
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import bf16
 
@@ -51,13 +52,13 @@ class Chain:
 
     def check(self, row: int = 0) -> None:
         """The logits within rounding of their sums; the token is the first of the greatest that were written."""
-        x, w = self.table[self.tokens[row]].astype(F64), self.matrix.astype(F64)
+        x, w = self.table[max(self.tokens[row], 0)].astype(F64), self.matrix.astype(F64)
         got, want = self.logits[row].astype(F64), self.before[row] + w @ x
         bound = 2.0**-20 * (np.abs(self.before[row]) + np.abs(w) @ np.abs(x))
         assert np.array_equal(np.isnan(got), np.isnan(want))
         sound = np.isfinite(want)
         assert (np.abs(got - want)[sound] <= bound[sound]).all()
-        assert self.tokens[row + 1] == np.where(np.isnan(got), -np.inf, got).argmax()
+        assert [self.tokens[row + 1]] == chosen(self.logits[row : row + 1])
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -90,20 +91,45 @@ def test_ties_go_to_the_lowest(libraries, rng, rank, vocabulary):
 
 
 @pytest.mark.parametrize("vocabulary", [1000, 151_936])
-def test_a_nan_is_no_token_and_stays_where_it_is(libraries, rng, rank, vocabulary):
-    chain = Chain(rng, libraries[rank], rank, vocabulary)
-    in_logits, in_matrix = rng.choice(vocabulary, (2, 3), replace=False)
-    chain.logits[0, in_logits] = chain.before[0, in_logits] = np.nan
-    chain.matrix[in_matrix, rng.integers(0, rank, 3)] = np.nan
+def test_a_nan_leaves_no_token_and_stays_where_it_is(libraries, rng, rank, vocabulary):
+    for where in ("logits", "matrix"):
+        chain = Chain(rng, libraries[rank], rank, vocabulary)
+        some = rng.choice(vocabulary, 3, replace=False)
+        if where == "logits":
+            chain.logits[0, some] = chain.before[0, some] = np.nan
+        else:
+            chain.matrix[some, rng.integers(0, rank, 3)] = np.nan
+        chain.step()
+        chain.check()
+        assert chain.tokens[1] == -1
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 8, 500, 998, 999])
+def test_an_unusable_value_anywhere_leaves_no_token(libraries, rng, rank, at):
+    for bits in UNUSABLE:
+        chain = Chain(rng, libraries[rank], rank, 1000)
+        chain.logits.view(np.uint32)[0, at] = bits
+        chain.step()
+        assert chain.tokens[1] == -1
+
+
+def test_banned_ids_are_not_chosen(libraries, rng, rank):
+    chain = Chain(rng, libraries[rank], rank, 1000)
+    chain.logits[:] = chain.before[:] = -np.inf
+    chain.logits[0, 321] = chain.before[0, 321] = 0
     chain.step()
     chain.check()
-
-
-def test_nothing_but_nan_is_the_first(libraries, rng, rank):
-    chain = Chain(rng, libraries[rank], rank, 1000)
-    chain.logits[:] = chain.before[:] = np.nan
+    assert chain.tokens[1] == 321
+    chain.logits[:] = -np.inf
     chain.step()
-    assert chain.tokens[1] == 0
+    assert chain.tokens[1] == -1
+
+
+def test_no_token_is_followed_as_the_first_is(libraries, rng, rank):
+    chain = Chain(rng, libraries[rank], rank, 1000)
+    chain.tokens[0] = -1
+    chain.step()
+    chain.check()
 
 
 def test_the_same_bytes_each_time(libraries, rng, rank):

@@ -11,6 +11,7 @@ from kern.device.base import Device
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.text.contract import PAGE
+from kernels.choices import UNUSABLE, chosen, one_unusable, one_usable, ties
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
 from kernels.rounds import play
@@ -244,6 +245,18 @@ def test_attention_prefill(cuda, rng, lengths, fresh):
     assert np.isnan(out[starts[-1] :].astype(F32)).all()
 
 
+def test_an_unusable_query_is_seen_in_what_prefill_makes_of_it(cuda, rng):
+    s, length = cuda.sizes, 40
+    cache, width = filled(rng, [length], s.kv_heads, s.head_dim), s.q_size + 2 * s.kv_heads * s.head_dim
+    qkv, out = bf16(rng.normal(size=(length, width))), np.zeros((length, s.q_size), BF16)
+    qkv[7, s.head_dim + 3] = np.nan
+    starts, shape = np.array([0, length], I32), [1, *attention_call(cache, s, width), 0.2]
+    call = [out, qkv, cache.layer, cache.table, np.array([length], I32), starts, *shape]
+    cuda.run("attention_prefill", *call, tokens=length, seqs=1)
+    bad = np.isnan(out.astype(F32)).reshape(length, s.q_heads, s.head_dim)
+    assert np.argwhere(bad.all(-1)).tolist() == np.argwhere(bad.any(-1)).tolist() == [[7, 1]]
+
+
 class Step:
     """One token for each sequence, whose context stands in the pool but for that token's own keys and values."""
 
@@ -316,6 +329,15 @@ def test_append_attention(cuda, rng, lengths, with_norms):
     assert np.array_equal(np.isnan(pool), np.isnan(wanted))
     close(np.nan_to_num(pool), np.nan_to_num(wanted), slack=1e-4)
     near_attention(out, wants, cuda.sizes.head_dim)
+
+
+@pytest.mark.parametrize("length", [1, 40, 5000])
+def test_an_unusable_query_is_seen_in_what_a_step_makes_of_it(cuda, rng, length):
+    step = Step(rng, cuda.sizes, [length])
+    step.qkv[0, cuda.sizes.head_dim + 3] = np.nan
+    out, _ = step.run(cuda, with_norms=False)
+    bad = np.isnan(out.astype(F32)).reshape(-1, cuda.sizes.head_dim)
+    assert np.flatnonzero(bad.all(-1)).tolist() == np.flatnonzero(bad.any(-1)).tolist() == [1]
 
 
 @pytest.mark.parametrize("with_norms", [True, False])
@@ -424,9 +446,10 @@ def test_weighted_embedding(cuda, rng, tokens):
     h = cuda.sizes.hidden
     table, weight, ids = bf16(rng.normal(size=(50, h))), bf16(rng.normal(size=h)), rng.integers(0, 50, tokens)
     weighted, squares = poison((tokens, h), BF16), poison((tokens, cuda.squares), F32)
+    ids[-1] -= 50 * (tokens > 1)  # below 0: no token, looked up as the first
     x = poison((tokens, h), F32)
     cuda.run("embedding_weighted", weighted, squares, x, ids, table, weight, h, tokens=tokens, seqs=1)
-    assert np.array_equal(x, table[ids].astype(F32))
+    assert np.array_equal(x, table[np.maximum(ids, 0)].astype(F32))
     assert np.array_equal(weighted.view(np.uint16), bf16(x * weight.astype(F32)).view(np.uint16))
     np.testing.assert_allclose(squares.sum(axis=1), (x.astype(F64) ** 2).sum(axis=1), rtol=1e-6)
 
@@ -439,10 +462,9 @@ def test_weighted_embedding(cuda, rng, tokens):
 def test_argmax(cuda, rng, seqs, n):
     logits, found = rng.normal(size=(seqs, n)).astype(F32), np.full(seqs, -77, I64)
     logits[0, rng.integers(0, n, 5)] = 9.0  # ties go to the lowest
-    logits[-1, rng.integers(0, n, 3)] = np.nan
-    logits[-1, -1] = 8.0
+    logits[-1, rng.integers(0, n, 3)] = -np.inf
     cuda.run("argmax", found, logits, n, seqs=seqs)
-    assert np.array_equal(found, np.where(np.isnan(logits), -np.inf, logits).argmax(-1))
+    assert found.tolist() == chosen(logits)
 
 
 @pytest.mark.parametrize("tokens", [1, 8])
@@ -452,10 +474,50 @@ def test_argmax_of_every_row(cuda, rng, tokens):
     assert np.array_equal(found, logits.argmax(-1))
 
 
-def test_argmax_of_nothing_but_nan_is_the_first(cuda):
-    found = np.full(1, -77, I64)
-    cuda.run("argmax", found, np.full((1, 1000), np.nan, F32), 1000, seqs=1)
-    assert found[0] == 0
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 257, 1000, 3000])
+def test_argmax_gives_no_token_for_a_nan_or_positive_infinity_anywhere(cuda, rng, n):
+    for rows in (one_unusable(rng, n), one_usable(rng, n), ties(rng, n)):
+        found = np.full(len(rows), -77, I64)
+        cuda.run("argmax", found, rows, n, seqs=len(rows))
+        assert found.tolist() == chosen(rows)
+
+
+@pytest.mark.parametrize("n", [49_152, 151_936])
+def test_argmax_of_a_long_row_sees_each_unusable_value(cuda, rng, n):
+    logits, found = rng.normal(size=(256, n)).astype(F32), np.full(256, -77, I64)
+    at = np.concatenate([[0, n - 1], rng.integers(0, n, 252)])
+    logits.view(np.uint32)[np.arange(254), at] = rng.choice(UNUSABLE, 254)
+    logits[254] = -np.inf
+    cuda.run("argmax_rows", found, logits, n, tokens=256)
+    assert found.tolist() == [-1] * 255 + [int(logits[255].argmax())]
+
+
+def test_no_token_is_looked_up_as_the_first(cuda, rng):
+    hidden, ids = cuda.sizes.hidden, np.array([3, -1, 0, np.iinfo(I64).min, 6])
+    table = bf16(rng.normal(size=(7, hidden)))
+    for entry, dtype in (("embedding", F32), ("embedding_bf16", BF16), ("gather_bf16", BF16)):
+        rows = poison((5, hidden), dtype)
+        cuda.run(entry, rows, ids, table, hidden, tokens=5, seqs=5)
+        assert np.array_equal(rows.astype(F32), table[[3, 0, 0, 0, 6]].astype(F32))
+
+
+@pytest.mark.parametrize("n", [1, 63, 1000, 49_152])
+def test_token_nll_is_nan_where_a_row_is_unusable(cuda, rng, n):
+    logits, targets = rng.normal(size=(16, n)).astype(F32), rng.integers(0, n, 16)
+    at = np.where(np.arange(16) % 2, targets, rng.integers(0, n, 16))
+    logits.view(np.uint32)[np.arange(14), at[:14]] = np.resize(UNUSABLE, 14)
+    logits[14] = -np.inf
+    targets[15] = n
+    nll = np.zeros(16, F32)
+    cuda.run("token_nll", nll, logits, targets, n, tokens=16)
+    assert np.isnan(nll).all()
+
+
+def test_token_nll_of_a_banned_target_is_infinite(cuda, rng):
+    logits, nll = rng.normal(size=(1, 1000)).astype(F32), np.full(1, np.nan, F32)
+    logits[0, 5] = -np.inf
+    cuda.run("token_nll", nll, logits, np.array([5]), 1000, tokens=1)
+    assert nll[0] == np.inf
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 64])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernels.choices import one_unusable
 from kernels.harness import BF16, bf16, close, poison
 
 F32, F64, I64 = np.float32, np.float64, np.int64
@@ -108,13 +109,27 @@ def test_token_nll(same, rng, tokens, vocabulary):
     close(nll, want, bits=20, slack=4e-6)
 
 
-def test_token_nll_of_a_nan_or_of_a_target_outside_is_nan(run):
-    logits = np.zeros((4, 40), F32)
-    logits[1, 7] = np.nan
-    nll = poison((4,), F32)
-    run("token_nll", nll, logits, np.array([3, 3, 40, -1]), 40, tokens=4)
+def test_token_nll_of_a_target_outside_is_nan(run):
+    nll = poison((3,), F32)
+    run("token_nll", nll, np.zeros((3, 40), F32), np.array([3, 40, -1]), 40, tokens=3)
     close(nll[:1], np.log([40.0]), bits=20)
     assert np.isnan(nll[1:]).all()
+
+
+@pytest.mark.parametrize("vocabulary", [1, 40, 131])
+def test_token_nll_is_nan_where_a_row_is_unusable(run, rng, vocabulary):
+    logits = np.concatenate([one_unusable(rng, vocabulary), np.full((1, vocabulary), -np.inf, F32)])
+    nll = np.zeros(vocabulary + 1, F32)
+    run("token_nll", nll, logits, rng.integers(0, vocabulary, vocabulary + 1), vocabulary, tokens=vocabulary + 1)
+    assert np.isnan(nll).all()
+
+
+def test_token_nll_of_a_banned_target_is_infinite(run, rng):
+    logits, nll = rng.normal(size=(2, 40)).astype(F32), poison((2,), F32)
+    logits[:, 5] = -np.inf
+    run("token_nll", nll, logits, np.array([5, 6]), 40, tokens=2)
+    assert nll[0] == np.inf
+    assert np.isfinite(nll[1])
 
 
 @pytest.mark.parametrize("seqs", [1, 3])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kern.models.fetch import FetchError, Source, fetch
-from kern.user_cache import user_cache
+from kern.user_cache import UntrustedCache, user_cache
 
 CONTENT = b"weights" * 5000
 
@@ -61,6 +61,23 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(source: Source) -> None:
     (user_cache() / "model.bin").write_bytes(CONTENT[:-1] + b"x")
 
     assert fetch(source, ignore).read_bytes() == CONTENT
+
+
+def test_a_file_that_others_may_write_is_fetched_again(source: Source) -> None:
+    """Its hash is right now, and need not be when it is opened again."""
+    path = fetch(source, ignore)
+    path.chmod(0o666)
+
+    assert fetch(source, ignore) == path
+    assert path.stat().st_mode & 0o022 == 0
+
+
+def test_a_cache_folder_that_others_may_write_is_refused(source: Source) -> None:
+    fetch(source, ignore)
+    user_cache().chmod(0o777)
+
+    with pytest.raises(UntrustedCache, match="others may write it"):
+        fetch(source, ignore)
 
 
 def test_another_content_than_expected_is_refused(source: Source) -> None:

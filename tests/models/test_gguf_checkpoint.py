@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import UnsupportedModel
 from kern.models.gguf_checkpoint import GgufCheckpoint, unpaired
+from kern.models.gguf_text import text_of_gguf
 from kern.models.text_files import text_settings
-from kern.models.tokenizer import tokenizer_from_gguf
 from kern.models.weights import weights_of
 from support.reference import SMOLLM2_CONFIG
 
@@ -26,7 +26,7 @@ TOKENIZER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def small_gguf(path: Path, *, architecture: str = "llama", pre: str = "smollm", scaled: bool = False) -> Path:
+def small_gguf(path: Path, *, architecture: str = "llama", pre: str = "smollm") -> Path:
     """One layer of width 8 with two heads of four, its rows numbered."""
     writer = GGUFWriter(path, architecture)
     writer.add_block_count(1)
@@ -47,8 +47,6 @@ def small_gguf(path: Path, *, architecture: str = "llama", pre: str = "smollm", 
     for name, rows in (("attn_q", 8), ("attn_k", 4), ("attn_v", 4)):
         writer.add_tensor(f"blk.0.{name}.weight", numbered[:rows])
     writer.add_tensor("output.weight", numbered[:4])
-    if scaled:
-        writer.add_tensor("rope_freqs.weight", np.ones(2, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -85,7 +83,7 @@ def test_smollm2s_metadata_gives_its_published_config(smollm2_gguf: Path) -> Non
     checkpoint = GgufCheckpoint(smollm2_gguf)
 
     assert checkpoint.config == SMOLLM2_CONFIG
-    assert checkpoint.text.stop_ids == (2,)
+    assert checkpoint.text.stop_ids == (2, 0, 4)  # <|im_end|>, <|endoftext|>, <reponame>
     sources = [source for weight in weights_of(checkpoint.config).values() for source in weight.sources]
     assert len(sources) == 272
 
@@ -95,24 +93,21 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
         GgufCheckpoint(small_gguf(tmp_path / "m.gguf")).tensor("model.norm.weight")
 
 
-def test_metadata_that_is_needed_and_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="lacks tokenizer"):
-        tokenizer_from_gguf({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"})
+@pytest.mark.parametrize("key", ["tokens", "token_type", "merges"])
+def test_metadata_that_is_needed_and_missing_is_named(key: str) -> None:
+    with pytest.raises(CheckpointError, match=rf"lacks tokenizer\.ggml\.{key}"):
+        text_of_gguf({name: value for name, value in TOKENIZER.items() if not name.endswith(key)}, Path("m.gguf"))
 
 
-def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="'qwen2'"):
-        _ = GgufCheckpoint(small_gguf(tmp_path / "m.gguf", pre="qwen2")).text
+@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "no_vocab", None])
+def test_a_tokenizer_of_another_kind_is_refused(model: str | None) -> None:
+    with pytest.raises(CheckpointError, match=f"the GGUF's tokenizer is {model!r}"):
+        text_of_gguf(TOKENIZER | {"tokenizer.ggml.model": model}, Path("m.gguf"))
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="'mamba'"):
         _ = GgufCheckpoint(small_gguf(tmp_path / "m.gguf", architecture="mamba")).config
-
-
-def test_scaled_rope_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="scales its rope"):
-        GgufCheckpoint(small_gguf(tmp_path / "m.gguf", scaled=True))
 
 
 @pytest.mark.parametrize("size", [0, 3, 100, 700])
@@ -140,21 +135,21 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     ("edit", "says"),
     [
         ({"tokens": ["a", "a", "ab"]}, "2 of them different"),
-        ({"tokens": ["a", "b", 3]}, "tokens in the GGUF is no list of str"),
-        ({"tokens": "ab"}, "tokens in the GGUF is no list of str"),
+        ({"tokens": ["a", "b", 3]}, "tokens in the GGUF is not a list of str"),
+        ({"tokens": "ab"}, "tokens in the GGUF is not a list of str"),
         ({"token_type": [1, 1]}, "2 types"),
-        ({"token_type": [1, 1, 1.5]}, "token_type in the GGUF is no list of int"),
+        ({"token_type": [1, 1, 1.5]}, "token_type in the GGUF is not a list of int"),
         ({"merges": ["ab"]}, "merge 'ab'"),
         ({"merges": ["a c"]}, "merge 'a c'"),
         ({"merges": ["b a"]}, "merge 'b a'"),
-        ({"merges": [1]}, "merges in the GGUF is no list of str"),
+        ({"merges": [1]}, "merges in the GGUF is not a list of str"),
         ({"model": ["gpt2"]}, "tokenizer is"),
     ],
 )
 def test_a_damaged_tokenizer_is_refused(edit: dict[str, Any], says: str) -> None:
-    tokenizer_from_gguf(TOKENIZER)
+    text_of_gguf(TOKENIZER, Path("m.gguf"))
     with pytest.raises(CheckpointError, match=says):
-        tokenizer_from_gguf(TOKENIZER | {f"tokenizer.ggml.{key}": value for key, value in edit.items()})
+        text_of_gguf(TOKENIZER | {f"tokenizer.ggml.{key}": value for key, value in edit.items()}, Path("m.gguf"))
 
 
 @pytest.mark.parametrize("count", [2**20, 2**40, 2**64 - 1])
@@ -165,7 +160,7 @@ def test_a_list_longer_than_its_file_is_refused_at_once(tmp_path: Path, count: i
     cut = data[:types] + count.to_bytes(8, "little") + bytes(4 * 100)
     (tmp_path / "m.gguf").write_bytes(cut)
 
-    with pytest.raises(CheckpointError, match="no whole GGUF file"):
+    with pytest.raises(CheckpointError, match="not a whole GGUF file"):
         GgufCheckpoint(tmp_path / "m.gguf")
 
 

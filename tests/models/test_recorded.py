@@ -45,7 +45,8 @@ from kern.models.transformer import build_manifest
 from kern.runtime.loading import load
 from kern.runtime.verification import verify
 from kern.text import Generator, Tokenizer, score
-from kern.text.contract import TextSettings, check_generation, check_scoring
+from kern.text.checks import check_generation, check_scoring
+from kern.text.contract import TextSettings
 from kern.verifier import check
 from support.greedy import assert_greedy, assert_same
 from support.nvrtc import cubin
@@ -330,6 +331,7 @@ def test_what_a_recording_cannot_serve_is_refused(dump: Path, tmp_path: Path) ->
     out = tmp_path / "out"
     refused(UnsupportedModel, "one", out, dump, limits=Limits(sequences=2))
     refused(UnknownTarget, "host", out, dump, target="host")
+    refused(UnknownTarget, "host", out, dump, target="x86-64-v3")
     refused(RecordMissing, "nowhere", out, tmp_path / "nowhere")
     with pytest.raises(UnsupportedModel, match="qwen3, not llama"):
         build("llama", out, random=True, config="tiny", capture=dump)

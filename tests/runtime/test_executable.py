@@ -14,7 +14,6 @@ from hypothesis import given, settings
 
 import kern
 from kern.manifest.builder import ManifestBuilder
-from kern.runtime.arrays import TooLong, WrongDType
 from kern.runtime.errors import Closed, NotReadable, NotWritable, UnknownName
 from kern.runtime.executable import Executable
 from kern.runtime.preparing import KEPT
@@ -38,7 +37,7 @@ def rows(count: int, seed: int = 1) -> np.ndarray:
 
 def test_a_program_computes_what_its_kernels_do(executable: Executable) -> None:
     x = rows(5)
-    executable.write("x", x)
+    executable.write("x", x, {"rows": 5})
     executable.run("fill", {"rows": 5, "start": 0})
     expected = gained(x, WEIGHTS)
     np.testing.assert_array_equal(executable.read("seen", {"rows": 5}), expected)
@@ -52,9 +51,9 @@ def test_carries_states_and_kept_scratch_outlive_a_run_and_workspace_is_shared_b
 ) -> None:
     x = rows(6)
     for start, count in ((0, 3), (3, 2)):
-        executable.write("x", x[start : start + count])
+        executable.write("x", x[start : start + count], {"rows": count})
         executable.run("fill", {"rows": count, "start": start})
-    executable.write("x", x[5:])
+    executable.write("x", x[5:], {"rows": 1})
     executable.run("step", {"rows": 1, "start": 5})
     executable.run("recall", {"start": 6})
     expected = gained(x, WEIGHTS).sum(0)
@@ -64,7 +63,7 @@ def test_carries_states_and_kept_scratch_outlive_a_run_and_workspace_is_shared_b
 
 
 def test_a_cleared_state_is_zero_and_others_stay(executable: Executable) -> None:
-    executable.write("x", rows(4))
+    executable.write("x", rows(4), {"rows": 4})
     executable.run("fill", {"rows": 4, "start": 0})
     total = executable.read("total")
     executable.clear("pool")
@@ -75,35 +74,15 @@ def test_a_cleared_state_is_zero_and_others_stay(executable: Executable) -> None
 
 
 def test_a_state_is_read_as_its_bytes(executable: Executable) -> None:
-    executable.write("x", x := rows(4))
+    executable.write("x", x := rows(4), {"rows": 4})
     executable.run("fill", {"rows": 4, "start": 2})
     found = executable.read_state("pool")
     assert (found.dtype, found.nbytes) == (np.uint8, executable.memory_plan.sizes.states["pool"])
     np.testing.assert_array_equal(found.view(np.float32).reshape(-1, COLUMNS)[2:6], gained(x, WEIGHTS))
 
 
-def test_a_write_covers_a_prefix_and_leaves_the_rest(executable: Executable) -> None:
-    x = rows(ROWS)
-    executable.write("x", x)
-    executable.write("x", rows(2, seed=9))
-    executable.run("fill", {"rows": ROWS, "start": 0})
-    x[:2] = rows(2, seed=9)
-    np.testing.assert_array_equal(executable.read("seen"), gained(x, WEIGHTS))
-
-
-def test_a_strided_array_is_written_as_its_values(executable: Executable) -> None:
-    wide = rows(8)
-    executable.write("x", wide[::2])
-    executable.run("fill", {"rows": 4, "start": 0})
-    np.testing.assert_array_equal(executable.read("seen", {"rows": 4}), gained(wide[::2], WEIGHTS))
-
-
-def test_an_empty_array_writes_nothing(executable: Executable) -> None:
-    executable.write("x", rows(0))
-
-
 def test_an_asynchronous_read_keeps_what_was_there_when_it_was_asked_for(executable: Executable) -> None:
-    executable.write("x", rows(1))
+    executable.write("x", rows(1), {"rows": 1})
     executable.run("step", {"rows": 1, "start": 0})
     pending = executable.read_async("total")
     executable.run("step", {"rows": 1, "start": 1})
@@ -138,7 +117,7 @@ def test_a_graph_equals_eager_byte_for_byte(toy: Path) -> None:
         assert graph.calls == tuple(calls)
         for turn in range(3):
             for executable in (eager, graphed):
-                executable.write("x", rows(4, seed=turn))
+                executable.write("x", rows(4, seed=turn), {"rows": 4})
             for program, values in calls:
                 eager.run(program, values)
             graph.launch()
@@ -159,7 +138,7 @@ def ran(folder: Path, random: RandomProgram, sharing: bool, graph: bool) -> list
     calls = [("main", {"rows": random.rows, "shift": 1}), ("small", {"rows": bound, "shift": 0})] * 2
     results = []
     with kern.load(folder, sharing=sharing) as executable:
-        executable.write("x", x)
+        executable.write("x", x.reshape(-1, random.columns), calls[0][1])
         for program, values in calls:
             if graph:
                 executable.graph([(program, values)]).launch()
@@ -186,7 +165,7 @@ def test_two_executables_do_not_disturb_each_other(tmp_path: Path, toy: Path) ->
     other = toy_artifact(tmp_path / "other", other_weights)
     with kern.load(toy, capacity=CAPACITY) as first, kern.load(other, capacity=CAPACITY) as second:
         for executable, seed in ((first, 1), (second, 2)):
-            executable.write("x", rows(4, seed))
+            executable.write("x", rows(4, seed), {"rows": 4})
         for executable in (first, second, second):
             executable.run("fill", {"rows": 4, "start": 0})
         assert (first.read("count"), second.read("count")) == (1, 2)
@@ -228,7 +207,7 @@ def test_calls_with_wrong_values_are_refused_and_run_nothing(
 @pytest.mark.parametrize("integer", [np.int64, np.uint8, np.array])
 def test_integers_of_numpy_are_values(executable: Executable, integer: Callable[[int], Any]) -> None:
     x = rows(3)
-    executable.write("x", x)
+    executable.write("x", x, {"rows": 3})
     executable.run("fill", {"rows": integer(3), "start": integer(0)})
     graph = executable.graph([("recall", {"start": integer(3)})])
     graph.launch()
@@ -237,7 +216,7 @@ def test_integers_of_numpy_are_values(executable: Executable, integer: Callable[
 
 
 def test_a_value_that_is_no_integer_is_said_to_be_none(executable: Executable) -> None:
-    with pytest.raises(SymbolOutOfBounds, match=r"rows is a float32, .*, and no integer; give an integer in 1…16"):
+    with pytest.raises(SymbolOutOfBounds, match=r"rows is a float32, .*, not an integer; give an integer in 1…16"):
         executable.run("fill", {"rows": np.float32(1), "start": 0})
 
 
@@ -260,7 +239,7 @@ def test_the_host_reads_outputs_and_carries_only(executable: Executable, name: s
 def test_with_sharing_off_every_buffer_can_be_read(toy: Path) -> None:
     with kern.load(toy, capacity=CAPACITY, sharing=False) as executable:
         x = rows(7)
-        executable.write("x", x)
+        executable.write("x", x, {"rows": 7})
         executable.run("fill", {"rows": 7, "start": 0})
         np.testing.assert_array_equal(executable.read("x", {"rows": 7}), x)
         np.testing.assert_array_equal(executable.read("biased", {"rows": 7}), x + WEIGHTS["bias"])
@@ -272,14 +251,6 @@ def test_with_sharing_off_every_buffer_can_be_read(toy: Path) -> None:
 def test_the_host_writes_inputs_only(executable: Executable, name: str) -> None:
     with pytest.raises(NotWritable, match=name):
         executable.write(name, np.zeros(1, np.float32))
-
-
-def test_arrays_of_another_dtype_or_too_long_are_refused(executable: Executable) -> None:
-    for dtype in (np.float64, np.int32, ml_dtypes.bfloat16, ">f4"):
-        with pytest.raises(WrongDType, match="f32"):
-            executable.write("x", np.zeros(1, dtype))
-    with pytest.raises(TooLong, match="128"):
-        executable.write("x", np.zeros(ROWS * COLUMNS + 1, np.float32))
 
 
 def test_unknown_names_are_refused_with_those_there_are(executable: Executable) -> None:
@@ -328,7 +299,7 @@ def test_more_values_than_launch_lists_are_kept_give_each_its_own_launches(toy: 
     starts = [*range(KEPT + 1), 0, KEPT]
     with kern.load(toy, capacity=KEPT + 1) as executable:
         for turn, start in enumerate(starts):
-            executable.write("x", rows(1, seed=turn))
+            executable.write("x", rows(1, seed=turn), {"rows": 1})
             executable.run("step", {"rows": 1, "start": start})
         assert executable.read("count") == len(starts)
         executable.run("recall", {"start": KEPT})
@@ -339,7 +310,7 @@ def test_more_values_than_launch_lists_are_kept_give_each_its_own_launches(toy: 
 
 def test_check_runs_launch_by_launch_and_gives_the_same(toy: Path) -> None:
     with kern.load(toy, capacity=CAPACITY, check=True) as executable:
-        executable.write("x", rows(2))
+        executable.write("x", rows(2), {"rows": 2})
         executable.run("fill", {"rows": 2, "start": 0})
         executable.graph([("fill", {"rows": 2, "start": 0})]).launch()
         assert executable.read("count") == 2

@@ -16,11 +16,13 @@ from safetensors.numpy import save
 
 import kern
 import kern.runtime.loading
-from kern.device.base import DeviceError, DeviceUnavailable, FunctionLimits, LaunchError, OutOfMemory
-from kern.device.host.device import HostStream
+from kern.device.base import Device, DeviceError, DeviceUnavailable, FunctionLimits, LaunchError, OutOfMemory
+from kern.device.host.device import HostDevice, HostStream
+from kern.device.host.target import host_target
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.errors import KernError
 from kern.manifest.params import Layout
+from kern.manifest.types import Arg, Impl, Kernel, Step
 from kern.runtime.loading import AbiMismatch, WrongTarget
 from kern.runtime.reports import InvalidArtifact
 from kern.runtime.sizes import BadCapacity
@@ -119,7 +121,7 @@ def test_a_manifest_without_weights_or_states_needs_no_such_file(tmp_path: Path)
     x, total, count = b.input("x", "f32", (rows, 2)), b.output("y", "f32", (1,)), b.output("n", "i32", (1,))
     b.program("main").dispatch("sum", total, count, x, 2, rows)
     with kern.load(write_artifact(tmp_path / "bare", b.build(), {MODULE: toy_kernels()})) as executable:
-        executable.write("x", np.ones((3, 2), np.float32))
+        executable.write("x", np.ones((3, 2), np.float32), {"rows": 3})
         executable.run("main", {"rows": 3})
         assert executable.read("y") == 6
 
@@ -192,10 +194,54 @@ def test_no_folder_and_no_manifest_are_one_line_errors(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:3", "tpu", ""])
+@pytest.mark.parametrize("device", ["tpu", "cuda3", "hosts", ""])
 def test_devices_that_are_not_there_are_refused(toy: Path, device: str) -> None:
-    with pytest.raises(DeviceUnavailable):
+    with pytest.raises(DeviceUnavailable, match=f"^there is no device called '{device}'"):
         kern.load(toy, device=device)
+
+
+def no_gpu(name: str, *, tune: bool = False) -> Device:
+    """The devices of a machine without a GPU."""
+    if name != "host":
+        raise DeviceUnavailable(f"there is no GPU {name}", "use a folder that is built for the host")
+    return HostDevice()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:3"])
+def test_a_device_of_another_kind_is_refused_before_it_is_looked_for(toy: Path, device: str) -> None:
+    with pytest.raises(
+        WrongTarget, match=rf"built for {host_target()}, and the device {device} does not run"
+    ) as caught:
+        kern.load(toy, device=device)
+    assert caught.value.help.startswith("choose the device host")
+
+
+def test_a_device_that_is_missing_is_refused_with_what_the_folder_is_built_for(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = host_target()
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(DeviceUnavailable, match=rf"built for {target}: the host device does not run on"):
+        kern.load(toy)
+
+
+@pytest.mark.parametrize(("device", "error"), [("auto", DeviceUnavailable), ("host", WrongTarget)])
+def test_a_folder_for_a_gpu_says_so_on_a_machine_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, error: type[DeviceError]
+) -> None:
+    nvrtc = pytest.importorskip("support.nvrtc", reason="cuda-bindings is not installed")
+    b = ManifestBuilder("gpu")
+    step = Step(
+        symbol="k", params=("out buffer<f32>",), block=(1, 1, 1), grid=(1, 1, 1), cubin="k.cubin", args=(Arg(arg=0),)
+    )
+    y = b.output("y", "f32", (1,))
+    b.program("main").dispatch(b.kernel("k", Kernel(params=("out buffer<f32>",), impl=Impl(steps=(step,)))), y)
+    image = nvrtc.cubin('extern "C" __global__ void k(float *y) { *y = 1; }', "sm_90a")
+    folder = write_artifact(tmp_path / "gpu", b.build(), {"k.cubin": image})
+    monkeypatch.setattr(kern.runtime.loading, "open_device", no_gpu)
+    with pytest.raises(error, match=r"^this folder is built for sm_90a(:|, and the device host does not)") as caught:
+        kern.load(folder, device=device)
+    assert "host" in caught.value.help
 
 
 def test_a_device_that_runs_other_code_is_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +307,7 @@ def test_a_loaded_executable_needs_its_folder_no_more(tmp_path: Path) -> None:
     folder = toy_artifact(tmp_path / "gone")
     with kern.load(folder, capacity=CAPACITY) as executable:
         shutil.rmtree(folder)
-        executable.write("x", np.ones((1, COLUMNS), np.float32))
+        executable.write("x", np.ones((1, COLUMNS), np.float32), {"rows": 1})
         executable.run("step", {"rows": 1, "start": 0})
         weights = toy_weights()
         np.testing.assert_array_equal(executable.read("total"), 1 + weights["bias"] + weights["gain"] / 2)

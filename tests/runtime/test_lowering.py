@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kern.device.base import FunctionLimits, KernelLaunch, OperatorLaunch
 from kern.manifest.reading import read
 from kern.manifest.writing import write
-from kern.runtime.addresses import Bases, ProgramAddresses, program_addresses
+from kern.runtime.addresses import Bases, ProgramAddresses
+from kern.runtime.addresses import addresses as program_addresses
 from kern.runtime.lowering import Linkage, linkage, lower
 from kern.runtime.planner import plan
 from kern.verifier import VerifiedManifest, verified
@@ -52,7 +53,7 @@ def addresses(checked: VerifiedManifest, program: str) -> ProgramAddresses:
         if buffer.class_ == "weight"
     }
     bases = Bases(weights, states=2**41, io=2**42, workspace=2**43)
-    return program_addresses(checked.manifest, program, plan(checked), bases)
+    return program_addresses(checked.manifest, plan(checked), bases)[program]
 
 
 def value_of(expr: Any, values: dict[str, int]) -> int:

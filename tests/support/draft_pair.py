@@ -33,21 +33,23 @@ class Pair:
         family = checkpoint.config.family
         build(family, folder / "built", checkpoint=model, target=target, draft=draft, **options)
         self.executable: Executable = kern.load(folder / "built", capacity=CAPACITY, sharing=False)
-        pages = CAPACITY // PAGE
-        self.executable.write("block_table", np.arange(pages, dtype=np.int32)[::-1].reshape(1, -1).copy())
-        self.pages = pages
+        self.pages = CAPACITY // PAGE
+        self.executable.write("block_table", np.arange(self.pages, dtype=np.int32)[::-1].reshape(1, -1), self.values(1))
 
     def run(self, program: str, tokens: int) -> None:
-        self.executable.run(program, {"tokens": tokens, "seqs": 1, "pages": self.pages})
+        self.executable.run(program, self.values(tokens))
+
+    def values(self, tokens: int) -> dict[str, int]:
+        return {"tokens": tokens, "seqs": 1, "pages": self.pages}
 
     def place(self, ids: Sequence[int], start: int) -> None:
         positions = np.arange(start, start + len(ids))
-        write, last = self.executable.write, CAPACITY // PAGE - 1
-        write("token_ids", np.array(ids, np.int64))
-        write("positions", positions)
-        write("slot_mapping", (last - positions // PAGE) * PAGE + positions % PAGE)
-        write("seq_lens", np.array([start + len(ids)], np.int32))
-        write("cu_seqlens_q", np.array([0, len(ids)], np.int32))
+        write, last, values = self.executable.write, CAPACITY // PAGE - 1, self.values(len(ids))
+        write("token_ids", list(ids), values)
+        write("positions", positions, values)
+        write("slot_mapping", (last - positions // PAGE) * PAGE + positions % PAGE, values)
+        write("seq_lens", [start + len(ids)], values)
+        write("cu_seqlens_q", [0, len(ids)], values)
 
     def prefill(self, ids: Sequence[int], chunks: Sequence[int] | None = None) -> None:
         start = 0

@@ -15,7 +15,8 @@ SECTION = {
     "sh_link": (40, "I"), "sh_info": (44, "I"), "sh_entsize": (56, "Q"),
 }  # fmt: skip
 SEGMENT = {
-    "p_type": (0, "I"), "p_offset": (8, "Q"), "p_vaddr": (16, "Q"), "p_filesz": (32, "Q"),
+    "p_type": (0, "I"), "p_flags": (4, "I"), "p_offset": (8, "Q"), "p_vaddr": (16, "Q"), "p_filesz": (32, "Q"),
+    "p_memsz": (40, "Q"), "p_align": (48, "Q"),
 }  # fmt: skip
 SECTION_BYTES, SEGMENT_BYTES = 64, 56
 
@@ -71,10 +72,15 @@ def with_bytes(image: bytes, name: str, data: bytes, at: int = 0) -> bytes:
     return image[:start] + data + image[start + len(data) :]
 
 
-def with_segment(image: bytes, kind: int, **values: int) -> bytes:
-    """The image with fields of the first program header of type `kind` changed."""
+def segment_header(image: bytes, kind: int) -> int:
+    """Where the first program header of type `kind` stands."""
     table = get(image, 0, HEADER, "e_phoff")
     for i in range(get(image, 0, HEADER, "e_phnum")):
         if get(image, table + SEGMENT_BYTES * i, SEGMENT, "p_type") == kind:
-            return put(image, table + SEGMENT_BYTES * i, SEGMENT, **values)
+            return table + SEGMENT_BYTES * i
     raise KeyError(kind)
+
+
+def with_segment(image: bytes, kind: int, **values: int) -> bytes:
+    """The image with fields of the first program header of type `kind` changed."""
+    return put(image, segment_header(image, kind), SEGMENT, **values)

@@ -7,6 +7,7 @@ enum { PAGE = 16 };
 /* The token after `token`, whose own state is the last of `length` in `state`. */
 static int64_t after(const int64_t *table, const int64_t *state, int64_t length, int64_t token, int64_t vocabulary) {
     int64_t sum = 0;
+    if (token < 0 || table[token] < 0) return -1; /* no token can be chosen */
     for (int64_t slot = 0; slot < length; slot++) sum += state[slot];
     return (table[token] + sum) % vocabulary;
 }
@@ -112,7 +113,7 @@ KERN_KERNEL(accept, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,ptr,ptr,i32,i32
     int32_t mistake = KERN_ARG(int32_t, 13), counts = KERN_ARG(int32_t, 14);
     int64_t start = positions[0], count = 0;
     (void)launch;
-    while (count + 1 < rows && tokens[count + 1] == predicted[count]) count++;
+    while (count + 1 < rows && predicted[count] >= 0 && tokens[count + 1] == predicted[count]) count++;
     if (count + mistake >= 0 && count + mistake < rows) count += mistake;
     for (int32_t row = 0; row < rows; row++) {
         feature_positions[row] = positions[row];

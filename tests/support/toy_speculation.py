@@ -119,12 +119,19 @@ def settings(stop_ids: Sequence[int] = (), positions: int = POSITIONS) -> TextSe
 
 
 def write_toy(
-    folder: Path, spoilt: Iterable[int] = (), sizes: Sizes | None = None, manifest: Manifest | None = None
+    folder: Path,
+    spoilt: Iterable[int] = (),
+    sizes: Sizes | None = None,
+    manifest: Manifest | None = None,
+    last: int | None = None,
 ) -> Path:
-    """The toy's folder, its draft wrong at the positions `spoilt`."""
+    """The toy's folder, its draft wrong at the positions `spoilt`; no token can be chosen after the id `last`."""
     marks = np.zeros(POSITIONS + ROWS, np.int64)
     marks[list(spoilt)] = 1
-    weights: Mapping[str, NDArray[Any]] = {"table": TABLE.astype(np.int64), "spoilt": marks}
+    table = TABLE.astype(np.int64)
+    if last is not None:
+        table[last] = -1
+    weights: Mapping[str, NDArray[Any]] = {"table": table, "spoilt": marks}
     image = compiled((SUPPORT / "toy_speculation.c").read_text())
     write_artifact(folder, manifest or toy_manifest(sizes or Sizes()), {MODULE: image}, weights)
     (folder / TEXT_FILE).write_text(settings().model_dump_json())

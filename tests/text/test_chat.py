@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import tracemalloc
 from datetime import datetime
 
 import pytest
 
 from kern.text import Tokenizer, chat_prompt
-from kern.text.chat import ChatError, Message, render
+from kern.text.chat import Message, render
 from kern.text.contract import DecodeBytes, TextSettings
+from kern.text.template_bounds import ChatError
 from kern.text.tokenizer import NotText
 from support.tokenizers import bytes_tokenizer
 
@@ -45,27 +49,227 @@ def test_the_assistant_is_given_the_word() -> None:
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        (None, "no chat template"),
-        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
-        ("{% for %}", "fails"),
-        ("{{ messages[3].content }}", "fails"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "fails"),
-        ("{{ 1 / 0 }}", "division by zero"),
-        ("{{ messages[0].content + 1 }}", "fails"),
-        ("{% for i in range(10 ** 9) %}{% endfor %}", "fails"),
-        ("{{ 'a'.foo() }}", "fails"),
-        ("{% include 'other' %}", "fails"),
-        ("{{ namespace(a=1).b.c }}", "fails"),
-        ("{{ [].pop() }}", "fails"),
-        ("{{ '%d' % 'x' }}", "fails"),
+        (None, "this folder has no chat template"),
+        ("{{ raise_exception('roles must\nalternate') }}", "refuses these messages: roles must alternate"),
+        ("{{ raise_exception('a' * 100000) }}", "refuses these messages: aaaa"),
+        ("\n{% for %}", "fails: Expected an expression, got 'end of statement block' (line 2)"),
+        ("{% generation %}", "fails: Unexpected end of template"),
+        ("{% break %}", "fails: 'break' outside loop"),
+        ("{{ dict(a=1,a=2) }}", "fails: keyword argument repeated: a"),
+        ("{% for i in [1] %}" * 25 + "{% endfor %}" * 25, "fails: too many statically nested blocks"),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "fails: maximum recursion depth exceeded"),
+        ("{{ " + "1+" * 50000 + "1 }}", "fails: maximum recursion depth exceeded"),
+        ("{{ messages[3].content }}", "fails: list object has no element 3"),
+        ("{{ nothing.content }}", "fails: 'nothing' is undefined"),
+        ("{{ nothing() }}", "fails: 'nothing' is undefined"),
+        ("{{ ''.__class__.__mro__ }}", "is unsafe"),
+        ("{{ messages.append(1) }}", "is unsafe"),
+        ("{{ [].pop() }}", "is unsafe"),
+        ("{{ ('{0.__class__.x}'|attr('format'))(1) }}", "is unsafe"),
+        ("{{ '{0.__class__.__mro__}'.format(1) }}", "is unsafe"),
+        ("{{ 1 / 0 }}", "fails: division by zero"),
+        ("{{ messages[0].content + 1 }}", "fails: can only concatenate str"),
+        ("{{ 'a'.foo() }}", "has no attribute 'foo'"),
+        ("{{ 1 | foo }}", "fails: No filter named 'foo'. (line 1)"),
+        ("{% include 'other' %}", "fails: no loader for this environment specified"),
+        ("{{ namespace(a=1).b.c }}", "has no attribute 'b'"),
+        ("{{ '%d' % 'x' }}", "fails: %d format"),
+        ("{{ (1e308*10)|int }}", "fails: cannot convert float infinity to integer"),
         ("{{ messages | tojson(indent=messages) }}", "fails"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "fails"),
+        ("{{ messages[0] | tojson(separators=1) }}", "fails"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "fails: maximum recursion depth exceeded"),
+        ("{% macro m() %}{{ {}[m] }}{{ caller() }}{% endmacro %}{{ m() }}", "fails"),
+        ("{{ strftime_now('\ud800') }}", "fails"),
     ],
 )
-def test_what_cannot_be_rendered_is_refused(template: str | None, says: str) -> None:
-    with pytest.raises(ChatError, match=says):
+def test_what_cannot_be_rendered_is_one_line(template: str | None, says: str) -> None:
+    with pytest.raises(ChatError) as caught:
         render(tokenizer(template), HELLO)
+
+    assert says in caught.value.message
+    assert "chat template" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 300
+
+
+MANY = "makes more than 67,108,864 characters on the way"
+LARGE = "makes a value of more than 1,048,576 characters"
+LONG = "puts out more than 1,048,576 characters"
+STEPS = "takes more than 1,048,576 steps"
+BITS = "makes a whole number of more than 65,536 bits"
+NAMED = "{% set n = namespace(a='ab') %}"
+DOUBLE = "{% set ns = namespace(a=(1,)) %}{% for i in range(100) %}{% set ns.a = DOUBLED %}{% endfor %}{{ ns.a }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{{ 'a' * 3000000000 }}", MANY),
+        ("{{ 3000000000 * [1] }}", MANY),
+        ("{{ 'ab'.encode() * 3000000000 }}", MANY),
+        ("{{ 10 ** (10 ** 9) }}", BITS),
+        ("{{ (-3) ** 10000000 }}", BITS),
+        (DOUBLE.replace("(1,)", "3").replace("DOUBLED", "ns.a * ns.a"), BITS),
+        ("{{ ('f' * 100000) | int(0, 16) // 3 }}", BITS),
+        ("{{ range(1000000) }}", "The sandbox blocks ranges larger than MAX_RANGE (100000)"),
+        ("{{ '%1000000000d' % 1 }}", MANY),
+        ("{{ '%.1000000000f' % 1 }}", MANY),
+        ("{{ '%*d' % (1000000000, 1) }}", MANY),
+        ("{{ '%1000000000d' | format(1) }}", MANY),
+        ("{{ ('%(a)s' * 100000) % {'a': 'x' * 100000} }}", MANY),
+        ("{{ '{:1000000000}'.format(1) }}", MANY),
+        ("{{ '{:{}}'.format(1, 1000000000) }}", MANY),
+        ("{{ '{a:99999999999}'.format_map({'a': 1}) }}", MANY),
+        ("{{ ['{:1000000000}'] | map('attr', 'format') | list }}{{ ('{:1000000000}'|attr('format'))(1) }}", MANY),
+        ("{{ ('{0}' * 100000).format('x' * 100000) }}", MANY),
+        ("{{ 'a' | center(3000000000) }}", MANY),
+        ("{% filter center(3000000000) %}a{% endfilter %}", MANY),
+        ("{{ ['a'] | map('center', 3000000000) | list }}", MANY),
+        ("{{ 'a' | indent(3000000000, true) }}", MANY),
+        ("{{ ('a\n' * 100000) | indent('b' * 100000) }}", MANY),
+        ("{{ [1] | batch(3000000000, 1) | list }}", MANY),
+        ("{{ ('a' * 100000) | replace('a', 'b' * 100000) }}", MANY),
+        ("{{ ['a'] * 100000 }}{{ (['a'] * 100000) | join('b' * 100000) }}", MANY),
+        ("{{ 'a b c' | wordwrap(1, wrapstring='x' * 1040000) }}", LARGE),
+        ("{{ ('a ' * 1000) | wordwrap(1, wrapstring='x' * 1000000) }}", MANY),
+        ("{{ 5 | round(-1000000000) }}", "rounds to -1,000,000,000 places, and 400 are computed"),
+        ("{{ 5.5 | round(1000000000, 'ceil') }}", "rounds to 1,000,000,000 places"),
+        ("{{ [1] | tojson(indent=1000000000) }}", MANY),
+        ("{{ range(100000) | list | tojson(separators=('a' * 100000, ':')) }}", MANY),
+        ("{{ ([[1]] * 3000) | sum(start=[]) }}", STEPS),
+        ("{{ 'a'.center(3000000000) }}", MANY),
+        ("{{ 'a'.ljust(3000000000) }}{{ 'a'.rjust(3) }}", MANY),
+        ("{{ 'a'.encode().zfill(3000000000) }}", MANY),
+        ("{{ '\t'.expandtabs(3000000000) }}", MANY),
+        ("{{ ('a' * 100000).replace('', 'b' * 100000) }}", MANY),
+        ("{{ ('b' * 100000).join(['a'] * 100000) }}", MANY),
+        ("{{ ('a' * 100000).translate({97: 'b' * 100000}) }}", MANY),
+        ("{{ (5).to_bytes(3000000000, 'big') }}", MANY),
+        ("{{ (5).to_bytes(length=3000000000, byteorder='big') }}", MANY),
+        (DOUBLE.replace("(1,)", "'ab'").replace("DOUBLED", "ns.a ~ ns.a"), LARGE),
+        (DOUBLE.replace("(1,)", "'ab'").replace("DOUBLED", "ns.a + ns.a"), LARGE),
+        (DOUBLE.replace("DOUBLED", "[ns.a, ns.a]"), LARGE),
+        (DOUBLE.replace("DOUBLED", "(ns.a, ns.a)"), LARGE),
+        (DOUBLE.replace("DOUBLED", "{1: ns.a, 2: ns.a}"), LARGE),
+        (DOUBLE.replace("DOUBLED", "dict(a=ns.a, b=ns.a)"), LARGE),
+        (DOUBLE.replace("DOUBLED", "cycler(ns.a, ns.a).items"), LARGE),
+        (DOUBLE.replace("DOUBLED", "[ns.a] | batch(2, ns.a) | list"), LARGE),
+        (NAMED + "{% for i in range(99) %}{% set n.a %}{{ n.a }}{{ n.a }}{% endset %}{% endfor %}", LARGE),
+        ("{% for i in range(1000) %}{{ 'a' * 10000 }}{% endfor %}", LONG),
+        ("{% macro m() %}{% for i in range(1000) %}{{ range(9999) | list }}{% endfor %}{% endmacro %}{{ m() }}", STEPS),
+        ("{% for i in range(90) %}{% set a = ('a' * 999999)[1:] %}{% endfor %}", MANY),
+        ("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", STEPS),
+        ("{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}", STEPS),
+        ("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}", STEPS),
+        ("{{ lipsum(1000000000) }}", STEPS),
+        ("{{ [1] | slice(10000000000) | list }}", STEPS),
+        ("{# " + "a" * 2**18 + " #}", "has 262,150 characters, and 262,144 are compiled"),
+    ],
+)  # fmt: skip
+def test_a_template_ends_within_bounds_that_it_is_told(template: str, says: str) -> None:
+    with pytest.raises(ChatError) as caught:
+        render(tokenizer(template), HELLO)
+
+    assert says in caught.value.message
+
+
+def test_the_memory_of_a_template_is_bounded() -> None:
+    template = "{% for i in range(60) %}{% set _ = [('a' * 999999)[1:], 'b' * i] %}{% endfor %}{{ 'c' * 9**9 }}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ChatError):
+            render(tokenizer(template), HELLO)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_bounds_grow_with_the_messages() -> None:
+    long: list[Message] = [{"role": "user", "content": "x" * 3_000_000}]
+
+    assert len(render(tokenizer("{{ messages[0].content.strip() + '!' }}"), long)) == 3_000_001
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% set a = range(100000) | list %}{% for i in range(100000) %}{% if 'x' in a %}{% endif %}{% endfor %}",
+        "{% set a = 'a' * 500000 %}{% for i in range(100000) %}{% if 'b' in a %}{% endif %}{% endfor %}",
+    ],
+)
+def test_an_interrupt_ends_a_template_that_takes_its_time(template: str) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            render(tokenizer(template), HELLO)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_trace_function_is_put_back() -> None:
+    seen: list[str] = []
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: seen.append(event))
+    try:
+        render(tokenizer("{{ 1 }}"), HELLO)
+        put_back = sys.gettrace()
+    finally:
+        sys.settrace(before)
+
+    assert put_back is not None
+    assert seen
+
+
+def test_what_the_assistant_says_may_be_marked() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% else %}U:{{ m.content }}\n{% endif %}{% endfor %}A:"
+    )
+    answered: list[Message] = [*HELLO, {"role": "assistant", "content": "hi"}, *HELLO]
+
+    assert render(tokenizer(template), HELLO) == "U:hello\nA:"
+    assert render(tokenizer(template), answered) == "U:hello\nhiU:hello\nA:"
+
+
+def test_what_is_set_in_a_marked_block_stays_there() -> None:
+    template = "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}"
+
+    assert render(tokenizer(template), HELLO) == "21"
+
+
+def test_loops_may_be_left_and_gone_on_with() -> None:
+    template = (
+        "{% for i in [1,2,3,4] %}{% if i == 2 %}{% continue %}{% endif %}"
+        "{% if i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}"
+    )
+
+    assert render(tokenizer(template), HELLO) == "13"
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        ("{% set a, b = (1, 2) %}{{ a }}{{ b }}{{ 'hello'[1:3] }}{{ [1, (2,), {'a': 1}] }}", "12el[1, (2,), {'a': 1}]"),
+        ("{{ 'a' ~ 1 ~ none ~ nothing }}|{{ nothing }}|{{ 'a' + 'b' * 2 }}", "a1None||abb"),
+        ("{% for k, v in {'a': 1} | items %}{{ k }}{{ v }}{% endfor %}{{ [3, 1, 2] | sort | join(',') }}", "a11,2,3"),
+        ("{{ '{:>5}|{a}'.format('x', a=3) }}{{ '%05d' % 42 }}{{ '{a}'.format_map({'a': 1}) }}", "    x|3000421"),
+        ("{{ '%s %s' | format('a', 2) }}{{ (1, 2, 3) | sum }}{{ [[1], [2]] | sum(start=[]) }}", "a 26[1, 2]"),
+        ("{{ [{'a': 1}, {'a': 2}] | sum(attribute='a') }}{{ [{'a': 1}] | join('', 'a') }}", "31"),
+        ("{{ 3.14159 | round(2) }}{{ 'abc' | upper | center(9) }}{{ 'a\nb' | indent(2) }}", "3.14   ABC   a\n  b"),
+        ("{{ [1, 2, 3] | batch(2, 0) | list }}{{ 'a-b'.split('-') }}", "[[1, 2], [3, 0]]['a', 'b']"),
+        ("{{ 2 ** 10 }}{{ 7 // 2 }}{{ 7 % 4 }}{{ 3 - 1 }}{{ 1 / 2 }}{{ 2 ** 0.5 > 1 }}", "1024332" + "0.5True"),
+        ("{{ [1, 2] | tojson(separators=(',', ':')) }}{{ '-'.join(['a', 'b']) }}{{ 'aa'.replace('a', 'b', 1) }}",
+         "[1,2]a-bba"),
+        ("{% autoescape true %}{{ '<b>' ~ '<c>' | safe }}{{ ('<{}>' | safe).format('<x>') }}{% endautoescape %}",
+         "&lt;b&gt;<c><&lt;x&gt;>"),
+        ("{% macro m(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{% endmacro %}{{ m(1) }}{{ m(1, 2, 3) }}", "12()12(3,)"),
+        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "1"),
+    ],
+)  # fmt: skip
+def test_the_language_is_jinjas_own(template: str, wanted: str) -> None:
+    assert render(tokenizer(template), HELLO) == wanted
 
 
 def test_json_is_plain_as_in_transformers() -> None:
@@ -88,6 +292,14 @@ def test_the_beginning_is_the_templates_and_comes_once() -> None:
 
     assert ids.count(258) == 1
     assert ids[0] == 258
+
+
+def test_a_template_knows_the_folders_tokens_by_name() -> None:
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    settings = tokenizer("{{ pad_token }}{{ unk_token }}{{ eos_token }}{{ bos_token }}{{ sep_token }}").settings
+    found = Tokenizer(settings.model_copy(update={"special_tokens": names}), None)
+
+    assert render(found, HELLO) == "<pad><unk></s><s>"
 
 
 def test_a_template_that_makes_no_text_is_refused() -> None:

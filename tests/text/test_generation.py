@@ -48,7 +48,7 @@ def test_the_number_of_threads_does_not_matter(tiny: Path, threads: int, monkeyp
     assert generate(tiny, PROMPT, 24) == usual
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 16, 44, 10_000])
+@pytest.mark.parametrize("chunk", [1, 7, 16, 44, 512])
 def test_the_chunk_of_the_prefill_does_not_matter(tiny: Path, chunk: int) -> None:
     whole, chunked = generate(tiny, PROMPT, 24), generate(tiny, PROMPT, 24, chunk=chunk)
 
@@ -183,10 +183,23 @@ def test_text_needs_a_tokenizer(tiny: Path) -> None:
             generator.generate("hello")
 
 
-@pytest.mark.parametrize("options", [{"chunk": 0}, {"chunk": -3}])
-def test_a_chunk_of_no_tokens_is_refused(tiny: Path, options: dict[str, Any]) -> None:
-    with load(tiny, capacity=32) as executable, pytest.raises(PromptError):
-        Generator(executable, Tokenizer.load(tiny), **options)
+@pytest.mark.parametrize("chunk", [0, -3, 513, 10**30])
+def test_a_chunk_that_no_call_takes_is_refused(tiny: Path, chunk: int) -> None:
+    with load(tiny, capacity=32) as executable, pytest.raises(PromptError) as caught:
+        Generator(executable, Tokenizer.load(tiny), chunk=chunk)
+    assert caught.value.exit_code == 2
+    assert f"the chunk is {chunk} tokens; give 1 to 512, as many as program prefill takes" in str(caught.value)
+
+
+def test_the_chunk_fits_the_folder_where_none_is_given(tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / tiny.name))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["programs"]["prefill"]["symbols"] = {"tokens": {"max": 40}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with load(folder, capacity=64) as executable:
+        assert Generator(executable, Tokenizer.load(folder)).graphs[0] == ("prefill", 40)
+        with pytest.raises(PromptError, match="give 1 to 40"):
+            Generator(executable, Tokenizer.load(folder), chunk=41)
 
 
 def test_the_capacity_is_no_more_than_the_model_has_positions(tiny: Path) -> None:

@@ -22,6 +22,7 @@ from kern.text.speculation import Disagreement, Driver
 from support.late import Slow
 from support.rounds import assert_between_rounds
 from support.toy_speculation import (
+    CHUNK,
     POSITIONS,
     RING,
     ROWS,
@@ -124,7 +125,7 @@ def test_acceptance_changes_at_the_edges_of_pages(tmp_path: Path, length: int) -
 @given(
     length=st.integers(1, 70),
     accepts=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=16),
-    chunk=st.integers(1, 70),
+    chunk=st.integers(1, CHUNK),
     cut=st.integers(0, ROWS - 1),
     way=st.sampled_from(WAYS),
 )
@@ -304,7 +305,7 @@ def test_a_count_that_no_round_can_have_ends_the_text(oracle: Executable, accept
 
 
 @pytest.mark.parametrize("spec", [None, "device"])
-@pytest.mark.parametrize("id", [-(2**63), -1, VOCABULARY, 2**63 - 1])
+@pytest.mark.parametrize("id", [-(2**63), -2, VOCABULARY, 2**63 - 1])
 def test_an_id_that_is_none_ends_the_text(oracle: Executable, id: int, spec: Driver | None) -> None:
     driven: Any = Misreading(oracle, "token_ring", id)
     generation = Generator(driven, Tokenizer(settings(), None), spec=spec).generate(DISTINCT)

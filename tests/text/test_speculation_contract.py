@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kern.manifest.reading import read
-from kern.manifest.types import Manifest
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
-from kern.text.contract import ContractError, check_generation, check_speculation
+from kern.text.checks import check_generation, check_speculation
+from kern.text.contract import ContractError
+from support.edited_toy import edited
 from support.toy_speculation import ROWS, Sizes, settings, toy_manifest
 
 ROWS_UNKNOWN = "carry round_tokens: i64 [seqs * rows], two rows or more"
-
-
-def edited(edit: dict[str, Any], sizes: Sizes | None = None) -> Manifest:
-    """The toy's manifest with some places set; None takes a place out."""
-    manifest = toy_manifest(sizes or Sizes()).model_dump(mode="json", by_alias=True, exclude_none=True)
-    for place, value in edit.items():
-        *path, last = place.split("/")
-        target = manifest
-        for key in path:
-            target = target[key]
-        if value is None:
-            del target[last]
-        else:
-            target[last] = value
-    found = read(json.dumps(manifest).encode())
-    assert found.manifest is not None, found.diagnostics
-    return found.manifest
 
 
 def test_the_toy_lacks_nothing() -> None:
@@ -46,7 +28,7 @@ def test_the_toy_lacks_nothing() -> None:
         ({"programs/draft": None}, "program draft"),
         ({"programs/accept": None}, "program accept"),
         ({"programs/verify": None, "programs/draft_precompute": None}, "program draft_precompute; program verify"),
-        ({"programs/begin": None}, "program begin"),
+        ({"programs/begin": None}, "program decode does not read token_ids"),
         ({"buffers/round_tokens": None}, ROWS_UNKNOWN),
         ({"buffers/round_tokens/dtype": "i32"}, "carry round_tokens: i64 [seqs * 8]"),
         ({"buffers/round_tokens/shape": [8]}, ROWS_UNKNOWN),

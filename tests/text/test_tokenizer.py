@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 from kern.artifact.errors import ArtifactError
 from kern.text import Tokenizer
 from kern.text.contract import ContractError
+from kern.text.generator import Generation
 from kern.text.tokenizer import NotText, TextStream
-from support.tokenizers import bytes_tokenizer
+from support.tokenizers import bytes_tokenizer, spaced_library, spaced_tokenizer
 
 TOKENIZER = bytes_tokenizer()
 
@@ -37,6 +40,51 @@ def test_streamed_pieces_are_the_text_of_all_ids(ids: list[int]) -> None:
     assert "".join([*(stream.add(id) for id in ids), stream.finish()]) == TOKENIZER.decode(ids)
 
 
+@pytest.mark.parametrize(
+    ("before", "ids", "pieces"),
+    [
+        ((), [3, 4], ["Hello", " world"]),  # nothing precedes: the decoder leaves the space out
+        ((0,), [3, 4], ["Hello", " world"]),  # <s> has no text either
+        ((0, 3, 5), [3, 4], [" Hello", " world"]),
+        ((0, 3, 1), [3, 5], [" Hello", "!"]),
+        ((0, 3, 1, 0, 1, 0), [4], [" world"]),
+        ((3, 2), [8, 3], ["  ", " Hello"]),
+        ((3, 6, 7), [4], [" world"]),
+        ((3, 6), [7, 5], ["", "\ufffd!"]),  # the character began in the prompt: its rest is shown for what it is
+        ((5,), [2, 6, 7, 1, 5], [" ", "", "é", "", "!"]),
+    ],
+)
+def test_the_first_word_keeps_its_space_where_text_precedes_it(
+    before: tuple[int, ...], ids: list[int], pieces: list[str]
+) -> None:
+    stream = TextStream(spaced_tokenizer(), before)
+
+    assert [stream.add(id) for id in ids] == pieces
+
+
+WHOLE = st.lists(st.sampled_from([(0,), (1,), (2,), (3,), (4,), (5,), (8,), (6, 7)]), max_size=12).map(
+    lambda characters: [id for character in characters for id in character]
+)
+"""Ids of whole characters."""
+
+
+@given(WHOLE, WHOLE)
+def test_streamed_text_is_what_the_whole_text_has_after_the_prompt(before: list[int], ids: list[int]) -> None:
+    library, stream = spaced_library(), TextStream(spaced_tokenizer(), before)
+    streamed = "".join([*(stream.add(id) for id in ids), stream.finish()])
+
+    assert library.decode(before) + streamed == library.decode(before + ids)
+
+
+def test_a_generation_streams_after_its_prompt() -> None:
+    generator: Any = SimpleNamespace(
+        tokenizer=spaced_tokenizer(), capacity=64, prefill=lambda ids: 0, decode=lambda *_: iter([3, 4, 5])
+    )
+    generation = Generation(generator, [0, 3, 5], 3, ignore_stop=True)
+
+    assert [token.text for token in generation] == [" Hello", " world", "!"]
+
+
 def test_a_character_comes_out_with_its_last_token() -> None:
     ids, stream = TOKENIZER.encode("né€"), TextStream(TOKENIZER)
 
@@ -57,7 +105,6 @@ def test_special_tokens_are_read_but_not_shown() -> None:
 
     assert ids == [257, 256, 257]
     assert TOKENIZER.decode(ids) == "abab"
-    assert TOKENIZER.token(256) == "<end>"
 
 
 def test_the_models_own_beginning_is_put_before_a_prompt() -> None:
@@ -95,6 +142,13 @@ def test_a_tokenizer_of_another_folder_is_refused(folder: Path) -> None:
         ({"stop_ids": [2, 49152]}, "stop_ids has 49152, ids are below 49152"),
         ({"bos": 49152}, "bos has 49152"),
         ({"bos": -1}, "bos"),
+        ({"special_tokens": {"messages": "x"}}, r"special_tokens\.messages"),
+        ({"special_tokens": {"eos_token": 2}}, r"special_tokens\.eos_token"),
+        ({"special_tokens": None}, "special_tokens"),
+        ({"version": 1}, "has version 1, not 2: an older kern built this folder"),
+        ({"version": 0}, "has version 0, not 2: an older kern"),
+        ({"version": 3}, "has version 3, not 2: a newer kern"),
+        ({"version": "2"}, "version"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(folder: Path, edit: dict[str, object], says: str) -> None:
@@ -103,6 +157,18 @@ def test_wrong_settings_are_refused_by_name(folder: Path, edit: dict[str, object
 
     with pytest.raises(ContractError, match=says):
         Tokenizer.load(folder)
+
+
+def test_a_folder_of_an_older_kern_is_to_be_built_again(folder: Path) -> None:
+    path = folder / "text.json"
+    settings = json.loads(path.read_text())
+    del settings["version"], settings["special_tokens"]
+    path.write_text(json.dumps(settings))
+
+    with pytest.raises(ContractError, match="an older kern built this folder") as caught:
+        Tokenizer.load(folder)
+
+    assert "build it again" in (caught.value.help or "")
 
 
 @pytest.mark.parametrize("name", ["text.json", "tokenizer.json"])
@@ -130,5 +196,5 @@ def test_half_a_character_is_no_text(text: str) -> None:
     ],
 )
 def test_a_tokenizer_that_the_library_cannot_take_is_refused(model: dict[str, object]) -> None:
-    with pytest.raises(ContractError, match="is no tokenizer"):
+    with pytest.raises(ContractError, match="is not a tokenizer"):
         Tokenizer(TOKENIZER.settings, json.dumps({"version": "1.0", "model": model}))

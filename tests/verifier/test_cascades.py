@@ -92,7 +92,7 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         [("K0804", "/buffers/peak")],
     ),
     "what nothing wrote is told at its first read": (
-        {f"{SCALE}/args/0/buf": '"mixed"', "/programs/fill/dispatches/0/args/0/buf": '"scaled"'},
+        {"/programs/fill/dispatches/0/args/0/buf": '"scaled"', "/programs/fill/dispatches/2/args/0/buf": '"mixed"'},
         [("K0801", f"{SCALE}/args/1")],
     ),
     "an interface's parameter of another kind is told by its step and its callers, and breaks no data flow": (

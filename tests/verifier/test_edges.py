@@ -64,7 +64,8 @@ HOLD: Mapping[str, Mapping[str, str]] = {
         f"{FILL}/0/args/0": '{"buf": "mixed", "offset": 16384}', f"{FILL}/0/args/3": '{"i32": 32}',
     },
     "a carry read before any write in its program": {
-        "/buffers/scaled/class": '"carry"', f"{STEP}/0/args/0/buf": '"mixed"', f"{STEP}/1/args/1/buf": '"scaled"',
+        "/buffers/scaled/class": '"carry"', f"{STEP}/0/args/0/buf": '"mixed"',
+        f"{STEP}/1/args/1": '{"buf": "scaled", "offset": 16}',
     },
     "a product on a row of a longer array": {
         f"{STEP}/0/args/0": '{"buf": "total"}', f"{STEP}/0/args/3": '{"i32": 1}', f"{STEP}/1/args/1/buf": '"total"',
@@ -79,7 +80,44 @@ HOLD: Mapping[str, Mapping[str, str]] = {
     "an extern with a stated alignment": {"/kernels/product/impl/steps/0/params/0": '"out buffer<f32> align 16"'},
     "upper-case digits of a hash": {f"{FINAL}/sha256": f'"{"AB" * 32}"'},
     "a program that leaves only state behind": {"/programs/fill/dispatches/1/args/2": '{"f32": 2.0}'},
-    "a scratch kept is read before any write": {f"{FINAL}/params/3": '"in buffer<i32>"'},
+    "a scratch kept is read before any write": {
+        "/kernels/summarize/impl/steps/0/params": '["out buffer<f32>", "in buffer<f32>", "i32", "in buffer<i32>"]',
+        "/kernels/summarize/impl/steps/0/args": '[{"scratch": "part"}, {"arg": 2}, {"arg": 3}, {"scratch": "count"}]',
+        f"{FINAL}/params/3": '"out buffer<i32>"',
+    },
+    "a kernel that works in place, its interface's parameter forwarded twice": {
+        "/kernels/scale/params": '["inout buffer<f32>", "f32"]',
+        f"{SCALE}/args": '[{"arg": 0}, {"arg": 0}, {"arg": 1}, {"i32": 128}]',
+        f"{FILL}/1/args": '[{"buf": "mixed"}, {"f32": 0.5}]', f"{FILL}/2/args/0/buf": '"mixed"',
+        f"{STEP}/1/args": '[{"buf": "mixed"}, {"f32": 0.5}]', f"{STEP}/2/args/0/buf": '"mixed"',
+        f"{STEP}/3/args/2/buf": '"scaled"', "/buffers/scaled/class": '"input"',
+    },
+    "views of one buffer, one of them written": {
+        f"{FILL}/1/args/0": '{"buf": "mixed", "offset": 16384}', f"{FILL}/2/args/0/buf": '"mixed"',
+    },
+    "one address read twice": {
+        "/kernels/scale/params": '["out buffer<f32>", "in buffer<f32>", "in buffer<f32>", "f32"]',
+        f"{SCALE}/params": '["out buffer<f32>", "in buffer<f32>", "in buffer<f32>", "f32"]',
+        f"{SCALE}/args": '[{"arg": 0}, {"arg": 1}, {"arg": 2}, {"arg": 3}]',
+        f"{FILL}/1/args": '[{"buf": "scaled"}, {"buf": "mixed"}, {"buf": "mixed"}, {"f32": 0.5}]',
+        f"{STEP}/1/args": '[{"buf": "scaled"}, {"buf": "mixed"}, {"buf": "mixed"}, {"f32": 0.5}]',
+    },
+    "a second result that nothing reads": {
+        f"{FILL}/1/args": '[{"buf": "scaled"}, {"buf": "spare"}, {"buf": "mixed"}, {"f32": 0.5}]',
+        f"{STEP}/1/args": '[{"buf": "scaled"}, {"buf": "spare"}, {"buf": "mixed"}, {"f32": 0.5}]',
+        "/kernels/scale/params": '["out buffer<f32>", "out buffer<f32>", "in buffer<f32>", "f32"]',
+        f"{SCALE}/params": '["out buffer<f32>", "out buffer<f32>", "in buffer<f32>", "f32"]',
+        f"{SCALE}/args": '[{"arg": 0}, {"arg": 1}, {"arg": 2}, {"arg": 3}]',
+        "/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}',
+    },
+    "a state that one program writes and another reads": {
+        "/kernels/recall": (
+            '{"params": ["out buffer<f32>", "in ptr"], "impl": {"steps": [{"symbol": "recall_f32", '
+            '"params": ["out buffer<f32>", "in ptr"], "block": [1, 1, 1], "grid": [1, 1, 1], '
+            '"args": [{"arg": 0}, {"arg": 1}]}]}}'),
+        "/programs/recall": (
+            '{"dispatches": [{"kernel": "recall", "args": [{"buf": "total"}, {"state": "history"}]}]}'),
+    },
 }  # fmt: skip
 
 BREAK: Mapping[str, tuple[Mapping[str, str], str]] = {
@@ -137,11 +175,25 @@ BREAK: Mapping[str, tuple[Mapping[str, str], str]] = {
     "an extern reaches by the bounds of the program that dispatches it": (
         {f"{STEP}/0/args/3": '{"i32": 2}'}, "K0716"),
     "a buffer read and written by the dispatch that writes it first": (
-        {f"{FILL}/1/args/0/buf": '"scaled"', f"{FILL}/1/args/1/buf": '"scaled"'}, "K0801"),
+        {f"{FILL}/1/args/1": '{"buf": "scaled", "offset": 16}'}, "K0801"),
     "an inout on what nothing wrote": ({
         "/kernels/scale/params/0": '"inout buffer<f32>"'}, "K0801"),
     "an output read by a program that did not write it": (
         {f"{FILL}/1/args/1/buf": '"peak"'}, "K0801"),
+    "one address for two results": (
+        {"/kernels/summarize/params/1": '"out buffer<f32>"', f"{FINAL}/params/1": '"out buffer<f32>"',
+         f"{STEP}/3/args/1/buf": '"peak"', "/buffers/total": '{"dtype": "f32", "shape": [128], "class": "input"}',
+         f"{STEP}/1/args/1/buf": '"total"'}, "K0720"),
+    "one address of a state, read and written": (
+        {"/kernels/record/params/0": '"in ptr"', "/kernels/record/impl/steps/0/params/0": '"in ptr"',
+         f"{FILL}/2/args/0": '{"state": "history"}',
+         f"{STEP}/2/args/0": '{"state": "history", "offset": 512}'}, "K0720"),
+    "a state that is only read, though its kernel writes a buffer": (
+        {"/kernels/record/params": '["inout buffer<f32>", "in ptr align 16", "i32", "u32"]',
+         "/kernels/record/impl/steps/0/params": '["inout buffer<f32>", "in ptr", "i32", "u32"]'}, "K0806"),
+    "workspaces that only feed each other's writers": (
+        {"/programs/fill/dispatches/2/args/0/buf": '"mixed"', "/programs/step/dispatches/2/args/0/buf": '"mixed"',
+         "/programs/step/dispatches/3/args/2/buf": '"mixed"'}, "K0807"),
     "a scratch written and read first in one launch": ({f"{FINAL}/params/2": '"in buffer<f32>"',
         "/kernels/summarize/impl/steps/0/params/0": '"inout buffer<f32>"'}, "K0611"),
 }  # fmt: skip

@@ -85,7 +85,7 @@ STILL_VALID: Mapping[str, set[tuple[str, str]]] = {
     },
     "the other class or direction asks for no more than the programs do": {
         *((f"make {class_}", "buffers/*/class") for class_ in ("carry", "input", "output", "workspace")),
-        *((f"make {direction}", f"{STEP}/params/#") for direction in ("in", "out", "inout")),
+        *((f"make {direction}", f"{STEP}/params/#") for direction in ("out", "inout")),
         ("make inout", "kernels/*/params/#"),
     },
 }

@@ -106,7 +106,7 @@ def test_deep_expressions_and_huge_numbers_are_answered() -> None:
         assert reading.manifest is not None, reading.diagnostics
         assert {d.code for d in check(reading.manifest)} <= {"K0405", "K0506", "K0709"}
         assert check(reading.manifest)
-    many = "[" + ", ".join([str(2**62)] * 2000) + "]"
+    many = "[" + ", ".join([str(2**62)] * 64) + "]"
     manifest = read(edited({"/buffers/total/shape": many}).encode()).manifest
     assert manifest is not None
     assert [d.code for d in check(manifest)] == ["K0405"]

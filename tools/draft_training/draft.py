@@ -70,12 +70,14 @@ class DraftConfig:
 def draft_config(
     target: TransformerConfig, *, layers: int, ffn: int, taps: tuple[int, ...], block: int, rank: int, mask: int
 ) -> DraftConfig:
-    """A draft's shape for a target. Raises DraftError for taps, sizes or a mask id that cannot be."""
+    """A draft's shape for a target. Raises DraftError for what cannot be trained."""
     if not taps or list(taps) != sorted(set(taps)) or taps[0] < 0 or taps[-1] >= target.layers - 1:
         raise DraftError(
             f"the taps {list(taps)} are no ascending layers before the last of {target.layers}",
             f"as in 1,{target.layers // 2},{target.layers - 3}",
         )
+    if target.rope_scaling is not None:
+        raise DraftError("the target's rotary positions are scaled", "give a target with plain ones")
     if min(layers, ffn, block, rank) < 1 or not 0 <= mask < target.vocabulary:
         raise DraftError(
             f"layers {layers}, ffn {ffn}, block {block} and rank {rank} must be above 0, "

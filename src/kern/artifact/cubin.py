@@ -21,8 +21,6 @@ from kern.manifest.types import Dim3
 MACHINE: Final = "EM_CUDA"
 MAX_PARAMS: Final = 4096
 """More parameters than the 32,764 bytes that a kernel may take allow in practice."""
-MAX_INFO_BYTES: Final = 2**23
-"""Bound on all .nv.info sections of one file together, which may overlap: a kernel's has a few hundred bytes."""
 
 _ENTRY: Final = 0x10
 """Bit of st_other that marks a kernel, as opposed to a function that kernels call."""
@@ -53,8 +51,8 @@ def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
         raise BadModule("it is relocatable device code", "link it (nvlink), or compile it without -rdc")
     if elf.type != "ET_EXEC":
         raise BadModule("it is not an executable cubin")
-    if sum(section.size for section in elf.sections if section.name.startswith(".nv.info")) > MAX_INFO_BYTES:
-        raise BadModule(f"its .nv.info sections take more than {MAX_INFO_BYTES:,} bytes")
+    if sum(section.size for section in elf.sections if section.name.startswith(".nv.info")) > len(elf.image):
+        raise BadModule("its .nv.info sections overlap: together they are longer than the file")
     architecture = _architecture(elf)
     registers = _registers(elf)
     kernels: dict[str, KernelInfo] = {}

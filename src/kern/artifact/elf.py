@@ -22,8 +22,9 @@ MAX_SECTIONS: Final = 32768
 MAX_SEGMENTS: Final = 256
 MAX_SYMBOLS: Final = 2**20
 MAX_NAME_BYTES: Final = 2**16
-MAX_NAMES_BYTES: Final = 2**25
-"""Bound on all names read from one file together: string tables may be shared, so many long names fit a short file."""
+MAX_NAMES: Final = 4
+"""Bound on all names read from one file together, in its own length: string tables may be shared, so many long names
+fit a short file. Names that compilers write take up to a quarter of it."""
 
 _HEADER_BYTES, _SECTION_BYTES, _SEGMENT_BYTES, _SYMBOL = 64, 64, 56, struct.Struct("<IBBHQQ")
 _COMPRESSED: Final = 0x800
@@ -46,12 +47,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A program header: `size` bytes at `offset` of the file, seen at `address` when loaded."""
+    """A program header: `size` bytes at `offset` of the file, seen at `address` when loaded, `memory` bytes there."""
 
     type: str | int
+    flags: int
     offset: int
     address: int
     size: int
+    memory: int
+    align: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Elf:
 
     def __init__(self, image: bytes) -> None:
         self.image = image
-        self._names_left = MAX_NAMES_BYTES
+        self._names_left = MAX_NAMES * len(image)
         if len(image) < _HEADER_BYTES or not image.startswith(b"\x7fELF"):
             raise BadModule("it is not an ELF file")
         if image[4:7] != b"\x02\x01\x01":
@@ -109,7 +113,7 @@ class Elf:
             raise BadModule("it has a name that lies outside its string table or does not end")
         self._names_left -= end - offset
         if self._names_left < 0:
-            raise BadModule(f"its names take more than {MAX_NAMES_BYTES:,} bytes")
+            raise BadModule(f"its names take more than {MAX_NAMES} times the bytes of the file")
         name = table[offset:end].decode("utf-8", "backslashreplace")
         if not name.isprintable():
             raise BadModule(f"it has a name that cannot be printed: {name[:80]!r}")
@@ -190,5 +194,14 @@ class Elf:
             if found["p_offset"] + found["p_filesz"] > len(self.image):
                 raise BadModule(f"it is cut off: segment {index} reaches past its end")
         return tuple(
-            Segment(found["p_type"], found["p_offset"], found["p_vaddr"], found["p_filesz"]) for found in headers
+            Segment(
+                found["p_type"],
+                found["p_flags"],
+                found["p_offset"],
+                found["p_vaddr"],
+                found["p_filesz"],
+                found["p_memsz"],
+                found["p_align"],
+            )
+            for found in headers
         )

@@ -13,6 +13,13 @@ class ArtifactError(KernError):
     code: ClassVar[str] = "artifact"
 
 
+class FolderReplaced(KernError):
+    """The folder was taken away while it was read. This says nothing of the folder, so it is not an ArtifactError."""
+
+    code: ClassVar[str] = "folder-replaced"
+    exit_code: ClassVar[int] = 2
+
+
 class FolderUnreadable(ArtifactError):
     """There is no such folder, or it may not be read."""
 

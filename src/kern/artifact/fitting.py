@@ -9,11 +9,12 @@ from typing import Final
 from kern.artifact import codes
 from kern.artifact.targets import shared_mem_limit
 from kern.artifact.types import KernelInfo, ModuleInfo
-from kern.manifest.counts import counted
+from kern.manifest.counts import counted, excerpt
 from kern.manifest.diagnostics import Diagnostic, Path
 from kern.manifest.params import Layout, Param, layout
 from kern.manifest.types import Step
 
+_SHOWN: Final = 32
 _PARTITION_REGISTERS: Final = 16384
 _PARTITIONS: Final = 4
 _WARP: Final = 32
@@ -21,27 +22,37 @@ _WARP: Final = 32
 units of 8 a thread (sm_70 to sm_121; CUDA C++ programming guide, technical specifications)."""
 
 
-def fits(step: Step, kernel: KernelInfo) -> bool:
-    """Whether the step's params are the kernel's, as far as its file tells."""
-    return not any(params_faults(step, kernel, ()))
+Signature = tuple[Layout, tuple[str, ...] | None]
+"""What a kernel's file says of its parameters: the layout and, in a host module, the types."""
+
+
+def signature_of(kernel: KernelInfo) -> Signature:
+    """The kernel's own."""
+    return kernel.layout, kernel.types
+
+
+def signatures_for(step: Step) -> tuple[Signature, Signature]:
+    """Those of the kernels that take the step's params: in a cubin, and in a host module."""
+    declared = layout(step.params)
+    return (declared, None), (declared, tuple(map(_host_type, step.params)))
 
 
 def faults(step: Step, module: ModuleInfo, kernel: KernelInfo, shared_mem: int, path: Path) -> Iterator[Diagnostic]:
     """What keeps `step`, at `path` of the manifest, from launching `kernel`; `shared_mem` is its largest, in bytes."""
-    yield from params_faults(step, kernel, path)
+    yield from _params_faults(step, kernel, path)
     yield from _block_faults(step, kernel, path)
     yield from _shared_mem_faults(module, kernel, shared_mem, path)
 
 
-def params_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
+def _params_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
     """Differences between the step's params and the kernel's own layout, and its types where the file has them."""
     declared = layout(step.params)
     if len(step.params) != len(kernel.layout.sizes):
         yield codes.PARAM_COUNT.at(
             (*path, "params"),
-            f"kernel {kernel.symbol!r} takes {counted(len(kernel.layout.sizes), 'parameter')}, and the step "
+            f"{_named(kernel)} takes {counted(len(kernel.layout.sizes), 'parameter')}, and the step "
             f"declares {len(step.params)}",
-            f"declare one for each of its parameters (offset:bytes): {_show(kernel.layout)}",
+            f"declare one for each of its parameters (offset:bytes): {show(kernel.layout)}",
         )
     elif declared != kernel.layout:
         yield _layout_fault(step, declared, kernel, path)
@@ -50,7 +61,7 @@ def params_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagno
             if _host_type(param) != kind:
                 yield codes.PARAM_TYPE.at(
                     (*path, "params", index),
-                    f"parameter {index} of kernel {kernel.symbol!r} is {kind} in its module, and {param} is declared",
+                    f"parameter {index} of {_named(kernel)} is {kind} in its module, and {param} is declared",
                     f"declare {kind}"
                     if kind != "ptr"
                     else "declare an address: in, out or inout, ptr or buffer<dtype>",
@@ -66,15 +77,20 @@ def _layout_fault(step: Step, declared: Layout, kernel: KernelInfo, path: Path) 
     )
     return codes.PARAM_LAYOUT.at(
         (*path, "params", index),
-        f"parameter {index} of kernel {kernel.symbol!r} has {counted(own_size, 'byte')} at offset {own_at} in its "
+        f"parameter {index} of {_named(kernel)} has {counted(own_size, 'byte')} at offset {own_at} in its "
         f"module, and {step.params[index]} has {size} at offset {at}",
-        f"declare params that give the kernel's layout (offset:bytes): {_show(own)}",
+        f"declare params that give the kernel's layout (offset:bytes): {show(own)}",
     )
 
 
-def _show(layout: Layout) -> str:
-    shown = str(layout) or "none"
-    return shown if len(shown) <= 200 else shown[:200] + " …"
+def show(layout: Layout) -> str:
+    """A layout for people, its beginning where there are many parameters."""
+    shown = " ".join(f"{o}:{s}" for o, s in zip(layout.offsets[:_SHOWN], layout.sizes[:_SHOWN], strict=True)) or "none"
+    return shown + (" …" if len(layout.sizes) > _SHOWN else "")
+
+
+def _named(kernel: KernelInfo) -> str:
+    return f"kernel {excerpt(kernel.symbol)!r}"
 
 
 def _host_type(param: Param) -> str:
@@ -87,20 +103,19 @@ def _block_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagno
         if step.block != kernel.required_block:
             yield codes.BLOCK_NOT_REQUIRED.at(
                 place,
-                f"kernel {kernel.symbol!r} was compiled for blocks of {list(kernel.required_block)} only",
+                f"{_named(kernel)} was compiled for blocks of {list(kernel.required_block)} only",
                 f"use block {list(kernel.required_block)}",
             )
     elif kernel.max_threads is not None and threads > kernel.max_threads:
         yield codes.BLOCK_TOO_LARGE.at(
             place,
-            f"the block has {threads} threads, and kernel {kernel.symbol!r} was compiled for at most "
-            f"{kernel.max_threads}",
+            f"the block has {threads} threads, and {_named(kernel)} was compiled for at most {kernel.max_threads}",
             "use a smaller block, or compile the kernel with larger __launch_bounds__",
         )
     elif kernel.registers and threads > (most := _threads_with(kernel.registers)):
         yield codes.BLOCK_TOO_LARGE.at(
             place,
-            f"the block has {threads} threads, and kernel {kernel.symbol!r}, with {kernel.registers} registers a "
+            f"the block has {threads} threads, and {_named(kernel)}, with {kernel.registers} registers a "
             f"thread, can have at most {most}",
             f"use a smaller block, or compile the kernel with __launch_bounds__({threads})",
         )
@@ -117,7 +132,7 @@ def _shared_mem_faults(module: ModuleInfo, kernel: KernelInfo, shared_mem: int, 
     if limit is not None and kernel.static_shared_mem + shared_mem > limit:
         yield codes.SHARED_MEM.at(
             (*path, "shared_mem") if shared_mem else path,
-            f"kernel {kernel.symbol!r} has {kernel.static_shared_mem:,} bytes of static shared memory and the step "
+            f"{_named(kernel)} has {kernel.static_shared_mem:,} bytes of static shared memory and the step "
             f"asks for up to {shared_mem:,} more: over the {limit:,} that {module.target} allows a block",
             f"ask for at most {max(0, limit - kernel.static_shared_mem):,} bytes at the largest symbol values",
         )

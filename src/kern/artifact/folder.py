@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from contextlib import ExitStack
@@ -14,9 +15,11 @@ from kern.artifact.errors import (
     FileMissing,
     FileTooLarge,
     FileUnreadable,
+    FolderReplaced,
     FolderUnreadable,
     UnsafePath,
 )
+from kern.artifact.folder_lock import is_at, open_shared
 from kern.artifact.weights import WeightsFile, open_weights
 from kern.manifest.reading import MAX_BYTES
 
@@ -74,15 +77,18 @@ class ArtifactFolder:
         except FileMissing:
             return ()
         try:
-            names = sorted(os.listdir(directory))
+            with os.scandir(directory) as entries:
+                names = [entry.name for entry in itertools.islice(entries, MAX_MODULES + 1)]
         finally:
             os.close(directory)
+        if not self._has_manifest():
+            self._check_there()
         if len(names) > MAX_MODULES:
             raise FileTooLarge(
-                f"{self.path / KERNELS} has {len(names):,} entries, more than the {MAX_MODULES:,} that are read",
+                f"{self.path / KERNELS} has more than the {MAX_MODULES:,} entries that are read",
                 "keep only the kernel files that the manifest uses",
             )
-        return tuple(names)
+        return tuple(sorted(names))
 
     def read_module(self, name: str) -> bytes:
         """The bytes of `kernels/NAME`.
@@ -155,14 +161,28 @@ class ArtifactFolder:
                     "is this the right file?",
                 )
             try:
-                return file.read(limit)
+                return file.read(min(size, limit))  # Python reserves what is asked for
             except OSError as error:
                 raise self._refusal(error, shown, "a file") from None
+
+    def _has_manifest(self) -> bool:
+        """Whether the folder still has the file that is removed first where the whole of it is."""
+        try:
+            os.stat(MANIFEST, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _check_there(self) -> None:
+        """Raises FolderReplaced where the path leads elsewhere now: then what is missing may have been removed."""
+        if not is_at(self.path, self._directory):
+            raise FolderReplaced(f"{self.path} was moved, replaced or removed while it was read", "start again")
 
     def _refusal(self, error: OSError, shown: str, wanted: str) -> ArtifactError:
         """The error for a path that does not open, by what stands there rather than by errno alone."""
         path = self.path / shown
         if isinstance(error, FileNotFoundError):
+            self._check_there()
             return FileMissing(f"{path} does not exist", "an artifact folder is written by `kern build`")
         if path.is_symlink():
             return UnsafePath(f"{path} is a link", "links are not followed: put the file itself there")
@@ -174,11 +194,12 @@ class ArtifactFolder:
 def open_folder(path: str | Path) -> ArtifactFolder:
     """Open the artifact folder at `path`; the path itself may be a link, nothing below it.
 
+    What was opened is read to the end, also where another build takes its place meanwhile.
     Raises FolderUnreadable where it is no readable directory, FileMissing where it has no manifest.
     """
     path = Path(path)
     try:
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = open_shared(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         raise FolderUnreadable(

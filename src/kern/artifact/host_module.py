@@ -8,6 +8,7 @@ from typing import Final
 
 from kern.artifact.elf import Elf
 from kern.artifact.errors import BadModule
+from kern.artifact.segments import check_segments, dynamic, dynamic_strings
 from kern.artifact.types import KernelInfo
 from kern.manifest.params import SCALAR_BYTES, Param, layout
 
@@ -32,7 +33,6 @@ _TYPES: Final[Mapping[str, Param]] = {
 """What an ABI string calls each type of parameter."""
 
 MAX_ABI_BYTES: Final = 2**20
-MAX_DYNAMIC_ENTRIES: Final = 4096
 
 MACHINES: Final = {"EM_X86_64": "x86-64", "EM_AARCH64": "aarch64"}
 """The ELF machines of host modules, with the word that their targets begin with."""
@@ -42,6 +42,10 @@ _TARGET = re.compile(r"x86-64-v[1-4]|aarch64")
 _SEARCH_PATHS: Final = {"DT_RPATH", "DT_RUNPATH"}
 _OTHER_CODE: Final = {"DT_AUXILIARY", "DT_FILTER", "DT_AUDIT", "DT_DEPAUDIT"}
 """Further entries by which a shared object brings in code."""
+_TEXT_RELOCATIONS: Final = 0x4
+"""Bit of DT_FLAGS."""
+_FOR_OTHERS: Final = 0x2 | 0x400
+"""Bits of DT_FLAGS_1, global and interpose, by which other libraries resolve their symbols here."""
 
 
 def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
@@ -102,47 +106,21 @@ def _check_dynamic(elf: Elf) -> None:
 
     What counts is the segment that the loader follows; a section named .dynamic may say something else.
     """
-    entries = list(_dynamic(elf))
-    for tag, _ in entries:
+    check_segments(elf)
+    entries = list(dynamic(elf))
+    for tag, value in entries:
         if tag in _SEARCH_PATHS:
             raise BadModule(f"it sets a library search path ({tag})", "link it without -rpath")
         if tag in _OTHER_CODE:
             raise BadModule(f"it asks the loader for other code ({tag})", "link it as a plain shared object")
-    strings = _dynamic_strings(elf, entries)
+        if tag == "DT_TEXTREL" or (tag == "DT_FLAGS" and value & _TEXT_RELOCATIONS):
+            raise BadModule("it has its code rewritten while it is loaded (DT_TEXTREL)", "compile it with -fPIC")
+        if tag == "DT_FLAGS_1" and value & _FOR_OTHERS:
+            raise BadModule(
+                "it offers its symbols to other libraries (DT_FLAGS_1)", "link it without -z global and -z interpose"
+            )
+    strings = dynamic_strings(elf, dict(entries))
     for tag, value in entries:
         if tag == "DT_NEEDED" and (library := elf.string(strings, value)) not in ALLOWED_LIBRARIES:
             allowed = ", ".join(sorted(ALLOWED_LIBRARIES))
             raise BadModule(f"it needs the library {library!r}", f"a host module may need only {allowed}")
-
-
-def _dynamic(elf: Elf) -> Iterator[tuple[str | int, int]]:
-    """The entries of the dynamic segment up to its end mark."""
-    segments = [segment for segment in elf.segments if segment.type == "PT_DYNAMIC"]
-    if len(segments) != 1:
-        raise BadModule(f"it has {len(segments)} dynamic segments, not one")
-    place, size = _in_file(elf, segments[0].address, segments[0].size), segments[0].size
-    for offset in range(place, place + size - 15, 16)[:MAX_DYNAMIC_ENTRIES]:
-        entry = elf.parse("Elf_Dyn", offset)
-        if entry["d_tag"] == "DT_NULL":
-            return
-        yield entry["d_tag"], entry["d_val"]
-    raise BadModule("its dynamic segment does not end")
-
-
-def _dynamic_strings(elf: Elf, entries: list[tuple[str | int, int]]) -> bytes:
-    """The string table of the dynamic segment."""
-    values = dict(entries)
-    address, size = values.get("DT_STRTAB"), values.get("DT_STRSZ")
-    if address is None or size is None:
-        raise BadModule("its dynamic segment names no string table")
-    start = _in_file(elf, address, size)
-    return elf.image[start : start + size]
-
-
-def _in_file(elf: Elf, address: int, size: int) -> int:
-    """Where the file holds what the loader will see at `address`."""
-    for segment in elf.segments:
-        inside = segment.address <= address and address + size <= segment.address + segment.size
-        if segment.type == "PT_LOAD" and inside:
-            return segment.offset + address - segment.address
-    raise BadModule("its dynamic segment, or the strings of it, lie outside the file")

@@ -2,74 +2,142 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
 from kern.artifact import codes, fitting
 from kern.artifact.catalog import Catalog
 from kern.artifact.errors import ArtifactError, BadModule, FileMissing
 from kern.artifact.types import ModuleInfo, ResolvedStep
+from kern.manifest.counts import excerpt
 from kern.manifest.diagnostics import Diagnostic, Path
 from kern.manifest.types import Step
 
-
-def find(catalog: Catalog, step: Step, path: Path) -> ResolvedStep | list[Diagnostic]:
-    """The kernel of `step`, which stands at `path` of the manifest, or why there is none."""
-    modules, faults = _modules(catalog, step, path)
-    if faults:
-        return faults
-    having = [module for module in modules if step.symbol in module.kernels]
-    fitting_ones = [module for module in having if fitting.fits(step, module.kernels[step.symbol])]
-    chosen = having if len(having) == 1 else fitting_ones
-    if len(chosen) == 1:
-        return ResolvedStep(chosen[0], chosen[0].kernels[step.symbol])
-    if not having:
-        return [_symbol_missing(modules, step, path)]
-    if not fitting_ones:
-        return [_none_fits(having, step, path)]
-    return [
-        codes.AMBIGUOUS.at(
-            (*path, "symbol"),
-            f"kernel {step.symbol!r} is in {_names(chosen)}, with the parameters declared here in each",
-            'pin the one that is meant: "cubin" with its name and "sha256" with its hash, or take the others away',
-        )
-    ]
+MAX_SEARCHED: Final = 2**24
+"""Most letters of kernels' names that are gone through for the help of steps that found none, in one folder."""
+_SHOWN: Final = 6
 
 
-def _modules(catalog: Catalog, step: Step, path: Path) -> tuple[list[ModuleInfo], list[Diagnostic]]:
-    """The modules that a step may use: the one it pins, or all. Any that cannot be used is a fault."""
-    if step.cubin is not None:
-        return _pinned(catalog, step, step.cubin, path)
-    place, modules, faults = (*path, "symbol"), [], []
-    try:
-        names = catalog.names()
-    except ArtifactError as error:
-        return [], [_file_fault(error, place)]
-    for name in names:
+@dataclass(slots=True)
+class _Namesakes:
+    """The modules that have a kernel of one name, by the parameters that it takes there."""
+
+    modules: list[ModuleInfo] = field(default_factory=list)
+    by_params: dict[fitting.Signature, list[ModuleInfo]] = field(default_factory=dict)
+    counts: set[int] = field(default_factory=set)
+
+    def add(self, module: ModuleInfo, symbol: str) -> None:
+        """Enter a module that has the kernel."""
+        kernel = module.kernels[symbol]
+        self.modules.append(module)
+        self.by_params.setdefault(fitting.signature_of(kernel), []).append(module)
+        self.counts.add(len(kernel.layout.sizes))
+
+    def fitting(self, step: Step) -> list[ModuleInfo]:
+        """The modules whose kernel takes the parameters that the step declares, by name."""
+        found = [module for key in fitting.signatures_for(step) for module in self.by_params.get(key, ())]
+        return sorted(found, key=lambda module: module.name)
+
+
+class Finder:
+    """Finds the kernels of steps in the files of a folder. All files are read when a step first pins none."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._letters_left = MAX_SEARCHED
+
+    @cached_property
+    def _all(self) -> tuple[list[ModuleInfo], list[ArtifactError]]:
+        """Every module of the folder, and why others cannot be used."""
+        modules: list[ModuleInfo] = []
+        errors: list[ArtifactError] = []
         try:
-            modules.append(catalog.module(name))
+            names = self._catalog.names()
         except ArtifactError as error:
-            faults.append(_file_fault(error, place))
-    return modules, faults
+            return [], [error]
+        for name in names:
+            try:
+                modules.append(self._catalog.module(name))
+            except ArtifactError as error:
+                errors.append(error)
+        return modules, errors
 
+    @cached_property
+    def _namesakes(self) -> dict[str, _Namesakes]:
+        by_symbol: dict[str, _Namesakes] = {}
+        for module in self._all[0]:
+            for symbol in module.kernels:
+                by_symbol.setdefault(symbol, _Namesakes()).add(module, symbol)
+        return by_symbol
 
-def _pinned(catalog: Catalog, step: Step, name: str, path: Path) -> tuple[list[ModuleInfo], list[Diagnostic]]:
-    try:
-        actual = catalog.sha256(name)
-        if step.sha256 is not None and step.sha256.lower() != actual:
-            return [], [
-                codes.HASH_DIFFERS.at(
-                    (*path, "sha256"),
-                    f"kernels/{name} has sha256 {actual}, and {step.sha256!r} is pinned",
-                    "build the folder again; pin the new hash only if the file was meant to change",
+    @property
+    def readable(self) -> bool:
+        """Whether every file of the folder can be used: a step that pins none may mean any of them."""
+        return not self._all[1]
+
+    def unreadable(self, path: Path) -> list[Diagnostic]:
+        """The files that cannot be used, told at a step that pins none."""
+        return [_file_fault(error, (*path, "symbol")) for error in self._all[1]]
+
+    def find(self, step: Step, path: Path) -> ResolvedStep | list[Diagnostic]:
+        """The kernel of `step`, which stands at `path` of the manifest, or why there is none."""
+        if step.cubin is not None:
+            return self._pinned(step, step.cubin, path)
+        namesakes = self._namesakes.get(step.symbol)
+        if namesakes is None:
+            return [self._symbol_missing(self._all[0], "any file of kernels/", step, path)]
+        chosen = namesakes.modules if len(namesakes.modules) == 1 else namesakes.fitting(step)
+        if len(chosen) == 1:
+            return ResolvedStep(chosen[0], chosen[0].kernels[step.symbol])
+        return [_ambiguous(chosen, step, path) if chosen else _none_fits(namesakes, step, path)]
+
+    def _pinned(self, step: Step, name: str, path: Path) -> ResolvedStep | list[Diagnostic]:
+        try:
+            actual = self._catalog.sha256(name)
+            if step.sha256 is not None and step.sha256.lower() != actual:
+                return [
+                    codes.HASH_DIFFERS.at(
+                        (*path, "sha256"),
+                        f"kernels/{name} has sha256 {actual}, and {step.sha256!r} is pinned",
+                        "build the folder again; pin the new hash only if the file was meant to change",
+                    )
+                ]
+            module = self._catalog.module(name)
+        except FileMissing:
+            return [
+                codes.MODULE_MISSING.at(
+                    (*path, "cubin"), f"there is no file kernels/{name}", "put it there, or correct the name"
                 )
             ]
-        return [catalog.module(name)], []
-    except FileMissing:
-        return [], [
-            codes.MODULE_MISSING.at(
-                (*path, "cubin"), f"there is no file kernels/{name}", "put it there, or correct the name"
-            )
-        ]
-    except ArtifactError as error:
-        return [], [_file_fault(error, (*path, "cubin"))]
+        except ArtifactError as error:
+            return [_file_fault(error, (*path, "cubin"))]
+        if step.symbol not in module.kernels:
+            return [self._symbol_missing([module], f"kernels/{name}", step, path)]
+        return ResolvedStep(module, module.kernels[step.symbol])
+
+    def _symbol_missing(self, modules: list[ModuleInfo], where: str, step: Step, path: Path) -> Diagnostic:
+        return codes.SYMBOL_MISSING.at(
+            (*path, "symbol"), f"there is no kernel {excerpt(step.symbol)!r} in {where}", self._near(modules, step)
+        )
+
+    def _near(self, modules: list[ModuleInfo], step: Step) -> str:
+        """Kernels whose name has the step's in it, else any; only their number once enough names were gone through."""
+        self._letters_left -= sum(len(symbol) for module in modules for symbol in module.kernels) + len(step.symbol)
+        if self._letters_left < 0:
+            return "`kern inspect` lists the kernels of a folder that holds"
+        names = {symbol for module in modules for symbol in module.kernels}
+        known = sorted({name for name in names if step.symbol in name} or names)
+        shown = ", ".join(map(excerpt, known[:_SHOWN])) + (", …" if len(known) > _SHOWN else "")
+        return f"kernels there: {shown}" if known else "there are no kernels there at all"
+
+
+def _ambiguous(chosen: list[ModuleInfo], step: Step, path: Path) -> Diagnostic:
+    return codes.AMBIGUOUS.at(
+        (*path, "symbol"),
+        f"kernel {excerpt(step.symbol)!r} is in {_names(chosen)}, with the parameters declared here in each",
+        'pin the one that is meant: "cubin" with its name and "sha256" with its hash, or take the others away',
+    )
 
 
 def _file_fault(error: ArtifactError, place: Path) -> Diagnostic:
@@ -77,30 +145,19 @@ def _file_fault(error: ArtifactError, place: Path) -> Diagnostic:
     return code.at(place, error.message, error.help)
 
 
-def _symbol_missing(modules: list[ModuleInfo], step: Step, path: Path) -> Diagnostic:
-    where = f"kernels/{step.cubin}" if step.cubin is not None else "any file of kernels/"
-    near = sorted({symbol for module in modules for symbol in module.kernels if step.symbol in symbol})
-    known = near or sorted({symbol for module in modules for symbol in module.kernels})
-    shown = ", ".join(known[:6]) + (", …" if len(known) > 6 else "")
-    return codes.SYMBOL_MISSING.at(
-        (*path, "symbol"),
-        f"there is no kernel {step.symbol!r} in {where}",
-        f"kernels there: {shown}" if known else "there are no kernels there at all",
-    )
-
-
-def _none_fits(having: list[ModuleInfo], step: Step, path: Path) -> Diagnostic:
+def _none_fits(namesakes: _Namesakes, step: Step, path: Path) -> Diagnostic:
     """Several modules have the symbol, none the declared parameters."""
-    kernels = [module.kernels[step.symbol] for module in having]
-    counts = {len(kernel.layout.sizes) for kernel in kernels}
-    code = codes.PARAM_LAYOUT if len(step.params) in counts else codes.PARAM_COUNT
-    layouts = "; ".join(f"{module.name} {kernel.layout}" for module, kernel in zip(having[:6], kernels, strict=False))
+    code = codes.PARAM_LAYOUT if len(step.params) in namesakes.counts else codes.PARAM_COUNT
+    first = namesakes.modules[:_SHOWN]
+    layouts = "; ".join(f"{module.name} {fitting.show(module.kernels[step.symbol].layout)}" for module in first)
     return code.at(
         (*path, "params"),
-        f"kernel {step.symbol!r} is in {_names(having)}, in none of them with the parameters declared here",
+        f"kernel {excerpt(step.symbol)!r} is in {_names(namesakes.modules)}, in none of them with the parameters "
+        "declared here",
         f"declare the parameters of one of them (offset:bytes): {layouts}",
     )
 
 
 def _names(modules: list[ModuleInfo]) -> str:
-    return ", ".join(f"kernels/{module.name}" for module in modules)
+    more = f" and {len(modules) - _SHOWN} more" if len(modules) > _SHOWN else ""
+    return ", ".join(f"kernels/{module.name}" for module in modules[:_SHOWN]) + more

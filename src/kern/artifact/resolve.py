@@ -11,11 +11,12 @@ from typing import Final
 from kern.artifact import binding, codes, fitting
 from kern.artifact.catalog import Catalog
 from kern.artifact.folder import ArtifactFolder
-from kern.artifact.lookup import find
+from kern.artifact.lookup import Finder
 from kern.artifact.targets import parse, runs_on
 from kern.artifact.types import ModuleInfo, ModuleKind, ResolvedStep, StepKey, TensorInfo
+from kern.manifest.counts import excerpt
 from kern.manifest.diagnostics import Diagnostic, Path
-from kern.manifest.expressions import bounds
+from kern.manifest.expressions import Interval, bounds
 from kern.manifest.types import Manifest, Step
 
 _PIN: Final = ("symbol", "cubin", "sha256")
@@ -99,14 +100,21 @@ def _steps(
     """The steps that found their kernel, and what is wrong with these and the others."""
     steps: dict[StepKey, ResolvedStep] = {}
     faults: list[Diagnostic] = []
+    finder, told = Finder(catalog), False
+    ranges = {name: (symbol.min, symbol.max) for name, symbol in manifest.symbols.items()}
     for key, step in _own_steps(manifest):
         path = _path(key)
         if any((*path, field) in refused for field in _PIN):
             continue
-        found = find(catalog, step, path)
+        if step.cubin is None and not finder.readable:
+            if not told and not _told((*path, "symbol"), refused):
+                faults += finder.unreadable(path)
+                told = True
+            continue
+        found = finder.find(step, path)
         if isinstance(found, ResolvedStep):
             steps[key] = found
-            largest = shared_mem.get(key, _largest_shared_mem(manifest, step))
+            largest = shared_mem[key] if key in shared_mem else _largest_shared_mem(ranges, step)
             faults += _module_faults(step, found.module, path)
             faults += fitting.faults(step, found.module, found.kernel, largest, path)
         else:
@@ -130,7 +138,7 @@ def _module_faults(step: Step, module: ModuleInfo, path: Path) -> Iterator[Diagn
     if module.kind == "host" and (step.cubin is None or step.sha256 is None):
         yield codes.HOST_UNPINNED.at(
             path,
-            f"kernel {step.symbol!r} is in the host module kernels/{module.name}, which this step does not pin",
+            f"kernel {excerpt(step.symbol)!r} is in the host module kernels/{module.name}, and this step pins none",
             f'add "cubin": "{module.name}" and "sha256": "{module.sha256}"',
         )
     for attribute in ("cluster", "cooperative"):
@@ -190,9 +198,8 @@ def _once_a_file(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
         said.add(fault)
 
 
-def _largest_shared_mem(manifest: Manifest, step: Step) -> int:
+def _largest_shared_mem(ranges: Mapping[str, Interval], step: Step) -> int:
     """At the global bounds; 0 for an expression that rule 5 refuses."""
-    ranges = {name: (symbol.min, symbol.max) for name, symbol in manifest.symbols.items()}
     try:
         return bounds(step.shared_mem, ranges)[1]
     except (KeyError, ZeroDivisionError):

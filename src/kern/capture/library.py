@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from kern.capture.errors import RecorderNotBuilt
 from kern.capture.toolkit import Toolkit
-from kern.user_cache import NAME_ANOTHER, user_cache
+from kern.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
+from kern.working_folder import working_folder
 
 SOURCES: Final = Path(__file__).parent / "recorder"
 _FLAGS: Final = (
@@ -20,29 +20,45 @@ _FLAGS: Final = (
 )
 _HEADERS: Final = ("cuda.h", "cupti_callbacks.h", "cupti_driver_cbid.h", "generated_cuda_meta.h")
 _SHOWN_LINES: Final = 12
+_HASH_BYTES: Final = 64
 
 
 def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
     """The recorder as a shared object in the user's cache, compiled by `compiler` if it is not there yet.
 
-    Raises RecorderNotBuilt, NoCacheFolder.
+    It is loaded into the recorded program, so what is there is taken only where nobody else may have written it and its
+    bytes have the hash that was kept with them; else it is compiled again.
+    Raises RecorderNotBuilt, NoCacheFolder, and UntrustedCache for the cache's folder.
     """
     folder = user_cache()
     try:
+        make_cache(folder)
         library = folder / f"recorder-{_key(toolkit, compiler)}.so"
-        if library.is_file():
+        hash = library.with_suffix(".sha256")
+        if _is_kept(library, hash):
             return library
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".recorder-", dir=folder) as scratch:
-            built = Path(scratch, library.name)
+        with working_folder(".recorder-", folder) as scratch:
+            built, its_hash = scratch / library.name, scratch / hash.name
             _compile(toolkit, compiler, built)
-            built.rename(library)
+            built.chmod(0o755)
+            its_hash.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
+            its_hash.chmod(0o644)
+            its_hash.replace(hash)
+            built.replace(library)
     except OSError as error:
         raise RecorderNotBuilt(
             f"the recorder cannot be kept in {folder}: {error.strerror}",
             NAME_ANOTHER,
         ) from error
     return library
+
+
+def _is_kept(library: Path, hash: Path) -> bool:
+    try:
+        with open_trusted(library) as file, open_trusted(hash) as its_hash:
+            return its_hash.read(_HASH_BYTES).decode("ascii") == hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, UntrustedCache, UnicodeDecodeError):
+        return False
 
 
 def _key(toolkit: Toolkit, compiler: Sequence[str]) -> str:

@@ -13,7 +13,10 @@ from typing import Any
 from kern.capture.errors import DumpUnusable
 
 _RECORD = re.compile(rb'\{"record":"(\w+)"')
-_KERNEL = re.compile(rb',"kernel":(\d+),')
+_KERNEL = re.compile(rb',"kernel":(\d{1,20}),')
+_MAX_LINE = 2**23
+"""Longer lines are not the recorder's, and are left out; `kern mine` refuses them."""
+_MAX_LOG = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,12 @@ def _process(folder: Path) -> ProcessSummary:
         if kind == "launch" and (number := _KERNEL.search(line)):
             launches[int(number[1])] += 1
         elif kind == "kernel":
-            kernel: dict[str, Any] = json.loads(line)
-            if kernel["module"] is not None:
+            kernel = _object(line)
+            if isinstance(kernel.get("module"), str) and isinstance(kernel.get("kernel"), int):
                 known.add(kernel["kernel"])
         elif kind == "process":
-            command = tuple(json.loads(line)["command"])
-    log = folder / "recorder.log"
+            words = _object(line).get("command")
+            command = tuple(map(str, words)) if isinstance(words, list) else ()
     return ProcessSummary(
         folder=folder.name,
         command=command,
@@ -75,15 +78,31 @@ def _process(folder: Path) -> ProcessSummary:
         graph_launches=counts["graph_launch"],
         lost=counts["lost"],
         ended=counts["end"] > 0,
-        log=tuple(log.read_text(errors="replace").splitlines()) if log.is_file() else (),
+        log=_log(folder / "recorder.log"),
     )
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """A line's fields, none where it is not an object: the recorded program may have written into its own record."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _log(path: Path) -> tuple[str, ...]:
+    if not path.is_file():
+        return ()
+    with path.open("rb") as file:
+        return tuple(file.read(_MAX_LOG).decode(errors="replace").splitlines())
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     if not path.is_file():
         return
     with path.open("rb") as file:
-        for line in file:
+        while line := file.readline(_MAX_LINE):
             record = _RECORD.match(line)
             if record is not None and line.endswith(b"\n"):
                 yield record[1].decode(), line

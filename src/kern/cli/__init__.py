@@ -7,7 +7,9 @@ import os
 import sys
 from typing import NoReturn
 
+from kern.cli import memory
 from kern.cli.interrupts import interruptible
+from kern.cli.warned import show_warnings
 from kern.manifest.errors import KernError
 
 _INTERRUPTED = 130
@@ -20,6 +22,7 @@ def main() -> None:
     # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
     _open_output()
+    show_warnings()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -29,7 +32,13 @@ def main() -> None:
     except KernError as error:
         _tell(error.message, error.help)
         sys.exit(error.exit_code)
-    except OSError as error:
+    except (MemoryError, ImportError, OSError) as error:
+        if memory.ran_out(error):
+            error.__traceback__ = None  # its frames hold what took the memory
+            _tell(*memory.reason())
+            sys.exit(1)
+        if not isinstance(error, OSError):
+            raise
         _no_output(error)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

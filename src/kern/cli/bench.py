@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.json_text import json_text
+from kern.cli.loading import LoadOptions, check_same, loaded, place, report
+from kern.cli.outputs import check_path, write_files
+from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
 from kern.cli.terminal import printable
-from kern.cli.trace import check_place, write_trace
 from kern.cli.units import rate
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
@@ -22,6 +23,7 @@ from kern.text.speculation import Driver
 from kern.text.tokenizer import Tokenizer
 
 LENGTHS = (16, 128, 512, 2048)
+TRACE = "the trace"
 
 
 def bench(
@@ -29,30 +31,41 @@ def bench(
     options: LoadOptions,
     *,
     steps: int,
-    chunk: int,
+    chunk: int | None,
     eager: bool,
     spec: Driver | None,
     trace: Path | None,
+    decode_only: bool,
     as_json: bool,
 ) -> None:
-    """Load, measure, print; with `spec`, as many rounds as decode steps too.
+    """Load, measure, print; with `spec`, as many rounds as decode steps too, with `decode_only` no prompts.
 
     With `trace`, profile a decode step, and write its trace there.
     """
     if trace is not None:
-        check_place(trace)  # so that a wrong path is told before the measuring
+        check_path(TRACE, trace)  # so that a wrong path is reported before the measuring
+    before = place(path)
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
+        check_same(path, before)
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
         speculating = None if spec is None else Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
         if speculating is not None:
             room_for_rounds(speculating)  # so that a capacity too small is told before the measuring
         if not as_json:
-            report(executable, seconds, (speculating or generator).graphs)
-        found = benchmark(generator, LENGTHS, steps)
+            report(executable, seconds, options, (speculating or generator).graphs)
+        before_measuring = processor_times()
+        found = benchmark(generator, () if decode_only else LENGTHS, steps)
         rounds = None if speculating is None else benchmark_rounds(speculating, steps)
+        others = others_share(before_measuring, processor_times())
         times = None if trace is None else _profiled(executable, tokenizer, found, trace)
-    print(_as_json(found, rounds, times) if as_json else _text(found, rounds, times))
+    print(_as_json(found, rounds, times, others) if as_json else _text(found, rounds, times))
+    if others is not None and others > WORTH_A_WARNING:
+        print(
+            f"warning: other processes took {others:.0%} of the processor during the measurement; "
+            "repeat it on an idle machine",
+            file=sys.stderr,
+        )
     if trace is not None:
         print(f"the trace is in {printable(str(trace))}", file=sys.stderr)
 
@@ -60,14 +73,17 @@ def bench(
 def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
     """Profile the step in the middle of those that were timed, write its trace, and sum its launches by kernel."""
     launches = profile_decode(executable, tokenizer, PROMPT + (WARM_UP + found.decode.steps) // 2)
-    write_trace(trace, chrome_trace(launches, found.device))
+    text = json_text(chrome_trace(launches, found.device)).encode()
+    write_files(TRACE, {trace: lambda file: file.write(text)})
     return by_kernel(launches)
 
 
-def _as_json(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
+def _as_json(
+    found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None, others: float | None
+) -> str:
     speculation = {} if rounds is None else {"spec": _rounds_json(rounds, found)}
     profile = {} if times is None else {"profile": [asdict(time) for time in times]}
-    return json.dumps(
+    return json_text(
         {
             "device": found.device,
             "decode": asdict(found.decode),
@@ -76,6 +92,7 @@ def _as_json(found: Benchmark, rounds: RoundTimes | None, times: Sequence[Kernel
             "read_bandwidth": found.bandwidth,
             "bandwidth_share": found.bandwidth_share,
             "idle_us_per_step": found.idle_us_per_step,
+            "other_processes_share": others,
             **speculation,
             **profile,
         }

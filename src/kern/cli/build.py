@@ -11,6 +11,7 @@ from kern.cli.progress import Progress, bar
 from kern.cli.terminal import printable
 from kern.cli.units import binary
 from kern.manifest.counts import counted
+from kern.models.buffers import Limits
 from kern.models.build import build
 
 
@@ -39,13 +40,16 @@ def build_folder(
     seed: int | None,
     config: str | None,
     target: str,
+    limits: tuple[int, int],
     force: bool,
     weights: bool,
     capture: Path | None,
     draft: str | None,
     taps_before: bool,
+    strict: bool,
 ) -> None:
-    """Build, and say in a line what was written."""
+    """Build; print the notes, then what was written. `limits` are the most sequences and tokens of a call."""
+    sequences, chunk = limits
     start = time.perf_counter()
     with ExitStack() as resources:
         built = build(
@@ -56,13 +60,17 @@ def build_folder(
             seed=seed,
             config=config,
             target=target,
+            limits=Limits(chunk=chunk, sequences=sequences),
             force=force,
             weights=weights,
             capture=capture,
             draft=draft,
             taps_before=taps_before,
+            strict=strict,
             progress=_Stages(resources),
         )
+    for note in built.notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
     programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")
     size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
     seconds = time.perf_counter() - start

@@ -7,6 +7,7 @@ import shutil
 import sys
 from typing import Any
 
+from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
 from kern.runtime.reports import Located, Report
@@ -29,7 +30,7 @@ def as_json(report: Report) -> str:
         }
         for located in report.diagnostics
     ]
-    return json.dumps({"ok": report.ok, "path": str(report.path), "diagnostics": found}, indent=1)
+    return json_text({"ok": report.ok, "path": str(report.path), "diagnostics": found}, indent=1)
 
 
 def show(report: Report) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import shutil
 import subprocess
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from kern.capture import find_toolkit
 from kern.capture.errors import HeadersMissing
+from kern.cli.json_text import json_text
 from kern.device import open_device
 from kern.device.base import DeviceError
-from kern.manifest.errors import install_hint
-from kern.models.kernels.compile_host import CompilerMissing, compiler_command
+from kern.device.host.target import host_target
+from kern.manifest.errors import KernError, install_hint
+from kern.models.kernels.compile_host import check_compiler, compiler_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +30,22 @@ class Finding:
     help: str
 
 
-LIBRARIES = {
-    "gguf": ("building from GGUF files", install_hint("gguf")),
-    "cuda-bindings": ("building and running for a GPU", install_hint("cuda")),
-    "nvidia-cuda-nvrtc": ("building for a GPU", install_hint("cuda")),
-    "nvidia-cuda-runtime": ("building for a GPU (headers)", install_hint("cuda")),
-    "nvidia-cuda-cccl": ("building for a GPU (headers)", install_hint("cuda")),
-    "nvidia-cublas": ("built-in matrix products on a GPU", install_hint("cuda")),
-}
-
-
 def examine() -> list[Finding]:
     """Look at the machine; nothing is changed and nothing is fetched."""
+    cuda = _device("cuda", "running on a GPU")
     return [
         Finding("python", platform.python_version(), "everything", ""),
         _device("host", "running on the processor"),
         _compiler(),
-        *(_library(name, *rest) for name, rest in LIBRARIES.items()),
+        _package("gguf", "building from GGUF files", "gguf"),
+        _package("cuda-bindings", "building and running for a GPU", "cuda"),
+        _library("nvidia-cuda-nvrtc", "building for a GPU", _load_nvrtc),
+        _package("nvidia-cuda-runtime", "building for a GPU (headers)", "cuda"),
+        _package("nvidia-cuda-cccl", "building for a GPU (headers)", "cuda"),
+        _library("nvidia-cublas", "built-in matrix products on a GPU", _load_cublas),
         *_recording(),
-        _driver(),
-        _device("cuda", "running on a GPU"),
+        _driver(cuda),
+        cuda,
     ]
 
 
@@ -63,13 +61,14 @@ def _device(name: str, purpose: str) -> Finding:
 
 
 def _compiler() -> Finding:
+    """The C compiler, if what it is needed for succeeds."""
     name, purpose = "C compiler", "building for the host, and recording"
     try:
-        command = compiler_command()
-    except CompilerMissing as error:
+        check_compiler(host_target())
+    except KernError as error:
         return Finding(name, None, purpose, str(error))
-    said = _said([*command, "--version"])
-    return Finding(name, said[0] if said else None, purpose, f"`{command[0]}` does not run: name another one in CC")
+    said = _said([*compiler_command(), "--version"])
+    return Finding(name, said[0] if said else "of an unknown version", purpose, "")
 
 
 def _said(command: list[str]) -> list[str]:
@@ -81,11 +80,36 @@ def _said(command: list[str]) -> list[str]:
     return [] if done.returncode else done.stdout.splitlines()
 
 
-def _library(name: str, purpose: str, help: str) -> Finding:
+def _version(name: str) -> str | None:
     try:
-        return Finding(name, importlib.metadata.version(name), purpose, help)
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, None, purpose, help)
+        return None
+
+
+def _package(name: str, purpose: str, extra: str) -> Finding:
+    return Finding(name, _version(name), purpose, install_hint(extra))
+
+
+def _library(name: str, purpose: str, load: Callable[[], object]) -> Finding:
+    """A library of CUDA's that may come from its package or from a toolkit on the system, if it loads."""
+    try:
+        load()
+    except (KernError, ImportError, OSError):
+        return Finding(name, None, purpose, install_hint("cuda"))
+    return Finding(name, _version(name) or "from the system's CUDA toolkit", purpose, "")
+
+
+def _load_nvrtc() -> None:
+    from kern.device.cuda.compiler import architectures
+
+    architectures()
+
+
+def _load_cublas() -> None:
+    from kern.device.cuda.cublaslt import version
+
+    version()
 
 
 def _recording() -> list[Finding]:
@@ -103,17 +127,18 @@ def _recording() -> list[Finding]:
     ]
 
 
-def _driver() -> Finding:
+def _driver(cuda: Finding) -> Finding:
+    """NVIDIA's driver, as nvidia-smi describes it; a device that opens has one without nvidia-smi too."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    help = "install NVIDIA's driver on a machine with a GPU"
-    return Finding("NVIDIA driver", "; ".join(_said(query)) or None, "running on a GPU", help)
+    found = "; ".join(_said(query)) or (None if cuda.found is None else "in use; nvidia-smi does not run")
+    return Finding("NVIDIA driver", found, "running on a GPU", "use a machine with an NVIDIA GPU and its driver")
 
 
 def doctor(as_json: bool) -> None:
     """Print the findings."""
     findings = examine()
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        print(json_text([asdict(finding) for finding in findings], indent=1))
         return
     width = max(len(finding.name) for finding in findings)
     for finding in findings:

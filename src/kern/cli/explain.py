@@ -74,7 +74,7 @@ def explanation(code: Code) -> str:
 
 def told(code: Code) -> str:
     """A code's meaning, and where the manifest is that its example edits."""
-    where = "\nThese are edits of the example manifest in docs/diagnostics.md.\n"
+    where = "\nThese are edits of kern's example manifest: docs/diagnostics.md in kern's source has it in full.\n"
     return explanation(code) + (where if isinstance(code.example, Example) else "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,16 +10,18 @@ from typing import Any
 
 from kern.artifact import Resolution, open_folder
 from kern.cli import diagnostics
+from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.cli.units import binary
 from kern.manifest.counts import counted
-from kern.manifest.expressions import show
+from kern.manifest.expressions import Expr, show
 from kern.manifest.params import layout
-from kern.manifest.types import Manifest, Program, Step
+from kern.manifest.types import Buffer, Manifest, Program, Step
 from kern.runtime.examination import examine
 from kern.runtime.occupancy import Occupancies, occupancies
 from kern.runtime.planner import MemoryPlan, plan
 from kern.runtime.reports import InvalidArtifact
+from kern.text.contract import call_limits
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:
@@ -36,7 +37,7 @@ def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> N
         planned = plan(found.verified, capacity=capacity)
         manifest, filled = found.verified.manifest, occupancies(found.verified, found.resolution)
         if as_json:
-            print(json.dumps(_as_json(manifest, found.resolution, planned, filled), indent=1))
+            print(json_text(_as_json(manifest, found.resolution, planned, filled), indent=1))
         else:
             print(printable_lines(_text(manifest, found.resolution, planned, filled, capacity)))
 
@@ -49,19 +50,19 @@ def printable_lines(lines: list[str]) -> str:
 def _text(
     manifest: Manifest, resolution: Resolution, planned: MemoryPlan, filled: Occupancies, capacity: int
 ) -> list[str]:
-    classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
     lines = [
         f"{manifest.meta.model}  (manifest version {manifest.meta.version})",
         *_section("symbols", {name: f"{symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items()}),
+        *_section("calls", {name: f"up to {count}" for name, count in call_limits(manifest).items()}),
         *_section("states", {name: binary(planned.sizes.states[name]) for name in manifest.states}),
-        *_section("buffers", {class_: str(count) for class_, count in classes.items()}),
+        *_section(_buffers_title(manifest), {name: _buffer_text(buffer) for name, buffer in manifest.buffers.items()}),
         *_section("programs", {name: _program_text(program) for name, program in manifest.programs.items()}),
         "",
         "kernels",
     ]
+    uses = Counter(dispatch.kernel for program in manifest.programs.values() for dispatch in program.dispatches)
     for name, kernel in manifest.kernels.items():
-        uses = sum(d.kernel == name for p in manifest.programs.values() for d in p.dispatches)
-        lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {counted(uses, 'time')}")
+        lines.append(f"  {name}  ({', '.join(map(str, kernel.params))})  dispatched {counted(uses[name], 'time')}")
         lines += [f"    {_step_text(name, i, step, resolution, filled)}" for i, step in enumerate(kernel.impl.steps)]
         lines += [
             f"    scratch {n}: {s.dtype} [{', '.join(map(show, s.shape))}]" for n, s in kernel.impl.scratch.items()
@@ -73,6 +74,15 @@ def _section(title: str, entries: Mapping[str, str]) -> list[str]:
     """A heading and its entries in two columns, or nothing where there is none."""
     width = max(map(len, entries), default=0)
     return ["", title, *(f"  {name:<{width}}  {text}" for name, text in entries.items())] if entries else []
+
+
+def _buffers_title(manifest: Manifest) -> str:
+    classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
+    return f"buffers  ({', '.join(f'{count} {class_}' for class_, count in classes.items())})"
+
+
+def _buffer_text(buffer: Buffer) -> str:
+    return f"{buffer.class_:<9}  {buffer.dtype:<7}  [{', '.join(map(show, buffer.shape))}]"
 
 
 def _program_text(program: Program) -> str:
@@ -115,8 +125,12 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, fi
     return {
         "model": manifest.meta.model,
         "symbols": {name: {"min": s.min, "max": s.max} for name, s in manifest.symbols.items()},
+        "calls": call_limits(manifest),
         "states": dict(planned.sizes.states),
-        "buffers": dict(Counter(buffer.class_ for buffer in manifest.buffers.values())),
+        "buffers": {
+            name: {"class": buffer.class_, "dtype": buffer.dtype, "shape": [_extent(e) for e in buffer.shape]}
+            for name, buffer in manifest.buffers.items()
+        },
         "programs": {name: len(program.dispatches) for name, program in manifest.programs.items()},
         "kernels": {
             name: [_step_json(name, index, step, resolution, filled) for index, step in enumerate(kernel.impl.steps)]
@@ -132,6 +146,11 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, fi
             "workspace_lower_bound": planned.workspace.lower_bound,
         },
     }
+
+
+def _extent(extent: Expr) -> int | str:
+    """A constant as a number, anything else as people write it."""
+    return extent if isinstance(extent, int) else show(extent)
 
 
 def _step_json(kernel: str, index: int, step: Step, resolution: Resolution, filled: Occupancies) -> dict[str, Any]:

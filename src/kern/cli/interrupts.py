@@ -44,6 +44,11 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def heeded() -> None:
+    """Forget an interrupt that ended what it was meant to end, and after which the command goes on."""
+    _raised.clear()
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)  # temporary folders are removed on the way out
 

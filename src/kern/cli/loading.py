@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kern.artifact.errors import FolderReplaced
 from kern.cli import diagnostics
 from kern.cli.progress import bar
 from kern.cli.terminal import printable
@@ -30,14 +31,20 @@ class LoadOptions:
     weights: Path | None = None
     check: bool = False
     tune: bool = False
+    quiet: bool = False
 
     def fitting(self, settings: TextSettings) -> LoadOptions:
         """These, with no more capacity than the model can use; what it cannot is said on stderr."""
         if self.capacity <= settings.positions:
             return self
         most = counted(settings.positions, "token")
-        print(f"note: the capacity is {most}, all that the model has positions for", file=sys.stderr)
+        self.note(f"the capacity is {most}, all that the model has positions for")
         return replace(self, capacity=settings.positions)
+
+    def note(self, text: str) -> None:
+        """Say something on stderr that is not an error, unless nothing else is to be said."""
+        if not self.quiet:
+            print(f"note: {text}", file=sys.stderr)
 
 
 @contextmanager
@@ -45,7 +52,7 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
     """The executable and the seconds that loading took; an invalid artifact's diagnostics are shown."""
     start = time.perf_counter()
     try:
-        with bar("loading") as progress:
+        with bar("loading", quiet=options.quiet) as progress:
             executable = load(
                 path,
                 device=options.device,
@@ -61,12 +68,31 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
     with executable:
         if options.tune and not executable.device.chooses_algorithms:
             name = executable.device.name
-            print(f"note: nothing to tune: device {name} has one algorithm for each operator", file=sys.stderr)
+            options.note(f"nothing to tune: device {name} has one algorithm for each operator")
         yield executable, time.perf_counter() - start
 
 
-def report(executable: Executable, seconds: float, graphs: Sequence[tuple[str, int]] = ()) -> None:
+def place(path: Path) -> tuple[int, int]:
+    """Which folder is at a path; (0, 0) for none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def check_same(path: Path, before: tuple[int, int]) -> None:
+    """Raises FolderReplaced where another folder is there now: the tokenizer and the weights must be of one build."""
+    if place(path) != before:
+        raise FolderReplaced(f"{path} was replaced while it was loaded", "start again")
+
+
+def report(
+    executable: Executable, seconds: float, options: LoadOptions, graphs: Sequence[tuple[str, int]] = ()
+) -> None:
     """A few lines on stderr: what was loaded, from where, how large; `graphs` are programs with their tokens."""
+    if options.quiet:
+        return
     manifest, plan = executable.manifest, executable.memory_plan
     classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
     externs = sum(step.extern is not None for kernel in manifest.kernels.values() for step in kernel.impl.steps)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from kern.cli.json_text import json_text
 from kern.cli.mine_json import as_json
 from kern.cli.mine_report import show
 from kern.cli.mine_survey import show_survey
@@ -23,7 +23,7 @@ def mine_dump(dump: Path, abi: bool, as_json_text: bool) -> None:
         mined = mine(dump)
         unrecorded = mined.unrecorded
         if as_json_text:
-            print(json.dumps(as_json(dump, mined)))
+            print(json_text(as_json(dump, mined)))
             return
         for process in mined.processes:
             show(process)

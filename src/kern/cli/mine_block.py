@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 from typing import Any
 
-from kern.cli.tables import safe, table
+from kern.cli.tables import safe, shown, table
 from kern.mining import Launch, Pass
 from kern.mining.blocks import Block
 from kern.mining.launches import WORD
@@ -33,13 +33,16 @@ def block_lines(each: Pass, block: Block) -> Any:
     rows = table("kernel", "grid", "block", "addresses by parameter (• its own)")
     letters = _letters(each, block)
     start = block.first + block.period
-    for launch in each.launches[start : start + block.period]:
+    launches, more = shown(each.launches[start : start + block.period], "launch")
+    for launch in launches:
         rows.add_row(
             safe(short(launch.symbol)),
             "×".join(map(str, _trimmed(launch.grid))),
             "×".join(map(str, _trimmed(launch.block))),
             " ".join(_addresses(launch, letters)),
         )
+    if more:
+        rows.add_row(more)
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kern.cli.mine_block import block_lines, shown_blocks
 from kern.cli.mine_survey import head
-from kern.cli.tables import printer, safe, table
+from kern.cli.tables import printer, safe, shown, table
 from kern.manifest import expressions
 from kern.manifest.counts import counted, number
 from kern.mining import Kernel, MinedProcess, Pass
@@ -95,10 +95,9 @@ def _passes_table(passes: Sequence[Pass]) -> Any:
     graphs = any(map(_in_graphs, passes))
     told = [" in graphs"] if graphs else []
     rows = table("passes", " tokens", " launches", *told, " variant", "blocks", " ms to launch")
-    for (_, _, launches, replayed), run in groupby(
-        passes, key=lambda each: (each.tokens, each.variant, len(each.launches), _in_graphs(each))
-    ):
-        same = list(run)
+    alike = groupby(passes, key=lambda each: (each.tokens, each.variant, len(each.launches), _in_graphs(each)))
+    runs, more = shown([(key, list(run)) for key, run in alike], "row")
+    for (_, _, launches, replayed), same in runs:
         first, last = same[0], same[-1]
         block = first.block
         rows.add_row(
@@ -110,6 +109,8 @@ def _passes_table(passes: Sequence[Pass]) -> Any:
             "no part repeats" if block is None else f"{block.count} × {counted(block.period, 'launch')}",
             f"{sum(each.duration for each in same) / len(same) / 1e6:,.1f}",
         )
+    if more:
+        rows.add_row(more)
     return rows
 
 
@@ -130,12 +131,15 @@ def _kernels_table(process: MinedProcess) -> Any:
     rows = table("kernel", "module", " sites", "grid", "numbers")
     found = list(_by_kernel(process.sites).values())
     often = [sites for sites in found if max(site.site.count for site in sites) > RARE] or found
-    for sites in often:
+    shown_ones, more = shown(often, "kernel")
+    for sites in shown_ones:
         kernel = sites[0].kernel
         states: Counter[str] = Counter(each.fit.status for site in sites for each in site.numbers)
         numbers = ", ".join(f"{number(states[status])} {word}" for status, word in STATUS.items() if states[status])
         module = (kernel.module or "?")[:8]
         rows.add_row(safe(short(kernel.symbol)), module, number(len(sites)), safe(_grid(sites)), numbers)
+    if more:
+        rows.add_row(more)
     if len(often) < len(found):
         rows.add_row(f"and {counted(len(found) - len(often), 'kernel')} launched once or twice in a pass")
     return rows
@@ -171,10 +175,12 @@ def _parameters(process: MinedProcess) -> Iterator[Any]:
         for launch in each.launches[block.first : block.first + block.period]:
             wanted[launch.kernel.key] = None
     by_kernel = _by_kernel(process.sites)
-    for key in wanted or by_kernel:
-        if sites := by_kernel.get(key):
-            yield _named_kernel(sites[0].kernel) + f"  {counted(len(sites), 'call site')}"
-            yield _indented(_kernel_parameters(sites))
+    kernels, more = shown([sites for key in wanted or by_kernel if (sites := by_kernel.get(key))], "kernel")
+    for sites in kernels:
+        yield _named_kernel(sites[0].kernel) + f"  {counted(len(sites), 'call site')}"
+        yield _indented(_kernel_parameters(sites))
+    if more:
+        yield more
 
 
 def _named_kernel(kernel: Kernel) -> str:
@@ -261,16 +267,19 @@ def _unfit(process: MinedProcess) -> Iterator[Any]:
             if each.fit.status == "unfit":
                 kernels[site.kernel.key] = site.kernel
                 found[site.kernel.key][f"{each.name} ({each.number.type})"][each.fit.why] += 1
-    for key, numbers in sorted(found.items()):
+    unfit, more = shown(sorted(found.items()), "kernel")
+    for key, numbers in unfit:
         yield _named_kernel(kernels[key])
         yield _indented(line for name, reasons in numbers.items() for line in _reasons(name, reasons))
+    if more:
+        yield more
     if not found:
         yield "none"
     for left in process.unaligned[:UNALIGNED]:
         times = f"launched {counted(left.count, 'time')} in pass {left.index} and {left.usual} in others"
         yield safe(f"not compared: {short(left.kernel.symbol)}, {times}")
-    if (more := len(process.unaligned) - UNALIGNED) > 0:
-        yield f"and {counted(more, 'kernel')} more that a pass launches another number of times than the others"
+    if (rest := len(process.unaligned) - UNALIGNED) > 0:
+        yield f"and {counted(rest, 'kernel')} more that a pass launches another number of times than the others"
 
 
 def _reasons(name: str, reasons: Counter[str]) -> Iterator[tuple[str, str]]:

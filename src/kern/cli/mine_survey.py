@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kern.cli.tables import printer, safe, table
+from kern.cli.tables import printer, safe, shown, table
 from kern.manifest.counts import counted, number
 from kern.mining import Recording
 from kern.mining.abi import TRAITS, KernelAbi, survey
@@ -43,8 +43,11 @@ def head(recording: Recording) -> Iterator[str]:
             f"{counted(recording.graph_launches, 'launch')} of graphs, replaced by their nodes; "
             f"{counted(recording.captured, 'launch')} only captured, left out"
         )
-    for (what, why), count in Counter((loss.what, loss.why) for loss in recording.losses).items():
+    losses, more = shown([*Counter((loss.what, loss.why) for loss in recording.losses).items()], "reason")
+    for (what, why), count in losses:
         yield f"not recorded, {counted(count, 'time')}: {safe(what)}: {safe(why)}"
+    if more:
+        yield more
     if recording.torn:
         yield "the last line of the record was cut off, and is left out"
     if not recording.ended:
@@ -53,10 +56,13 @@ def head(recording: Recording) -> Iterator[str]:
 
 def _survey_table(kernels: Sequence[KernelAbi]) -> Any:
     rows = table(" launches", "kernel", "parameters", "under a manifest")
-    for abi in kernels:
+    first, more = shown(kernels, "kernel")
+    for abi in first:
         reasons = safe("no: " + "; ".join(abi.reasons))
         name = safe(short(abi.kernel.symbol))
         rows.add_row(number(abi.launches), name, ", ".join(abi.traits), "yes" if abi.replayable else reasons)
+    if more:
+        rows.add_row("", more)
     return rows
 
 

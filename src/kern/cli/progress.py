@@ -11,9 +11,9 @@ Progress = Callable[[int, int], None]
 
 
 @contextmanager
-def bar(description: str) -> Iterator[Progress]:
-    """A bar in bytes; nothing is shown, and nothing imported for it, where stderr is no terminal."""
-    if not sys.stderr.isatty():
+def bar(description: str, *, quiet: bool = False) -> Iterator[Progress]:
+    """A bar in bytes; with `quiet`, or where stderr is not a terminal, nothing is shown or imported for it."""
+    if quiet or not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console

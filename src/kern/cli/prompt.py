@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from kern.manifest.errors import KernError
-from kern.text.chat import Message, chat_prompt
+from kern.text.chat import begun, chat_prompt
 from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 STDIN = "-"
@@ -27,11 +27,14 @@ class PromptSource:
     text: str | None
     ids: str | None
     chat: bool
+    system: str | None = None
 
     def resolve(self, tokenizer: Tokenizer) -> list[int]:
         """The ids of the prompt. Raises UsageError, ChatError, NoTokenizer and NotText."""
         if (self.text is None) == (self.ids is None):
             raise UsageError("give either --prompt or --prompt-ids", 'as in --prompt "Once upon a time"')
+        if self.system is not None and not self.chat:
+            raise UsageError("--system is a message of a chat", "give it together with --chat")
         if self.ids is not None:
             if self.chat:
                 raise UsageError("--chat puts text into the model's template, and ids are no text", "use --prompt")
@@ -39,8 +42,8 @@ class PromptSource:
         assert self.text is not None
         if not tokenizer.has_vocabulary:
             raise NoTokenizer("this folder has no tokenizer", "give the prompt as token ids, with --prompt-ids 1,2,3")
-        text = read_text(STDIN) if self.text == STDIN else self.text
-        return chat_prompt(tokenizer, [Message(role="user", content=text)]) if self.chat else tokenizer.encode(text)
+        text = without_newline(read_text(STDIN)) if self.text == STDIN else self.text
+        return chat_prompt(tokenizer, begun(self.system, text)) if self.chat else tokenizer.encode(text)
 
 
 def _ids(text: str) -> list[int]:
@@ -48,6 +51,11 @@ def _ids(text: str) -> list[int]:
         return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError:
         raise UsageError(f"--prompt-ids {text!r} is no list of ids", "write them as 1,2,3") from None
+
+
+def without_newline(text: str) -> str:
+    """`text` without one newline at its end, which `echo` and editors put there."""
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 def read_text(name: str) -> str:

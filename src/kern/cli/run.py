@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.json_text import json_text
+from kern.cli.loading import LoadOptions, check_same, loaded, place, report
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
-from kern.cli.terminal import printable
+from kern.cli.streaming import stream, tokens_per_round
 from kern.manifest.counts import counted
 from kern.text.generator import Generation, Generator, check_prompt
 from kern.text.scoring import check_text, score
 from kern.text.speculation import Driver
+from kern.text.stop_strings import check_stops
 from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 
@@ -24,65 +25,30 @@ def run(
     *,
     max_tokens: int,
     ignore_stop: bool,
-    chunk: int,
+    stop: Sequence[str],
+    chunk: int | None,
     eager: bool,
     spec: Driver | None,
     as_json: bool,
 ) -> None:
     """Generate after a prompt: streamed text, or one JSON object at the end."""
+    before = place(path)
     tokenizer = Tokenizer.load(path)
     prompt = source.resolve(tokenizer)
     options = options.fitting(tokenizer.settings)
     check_prompt(prompt, tokenizer, options.capacity)
+    check_stops(stop, tokenizer)
     with loaded(path, options) as (executable, seconds):
+        check_same(path, before)
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
-        generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop)
+        generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop, stop=stop)
         if as_json:
             for _ in generation:
                 pass
             print(_as_json(generation, generator, seconds))
             return
-        report(executable, seconds, generator.graphs)
-        _stream(generation, generator)
-
-
-def _stream(generation: Generation, generator: Generator) -> None:
-    """Text as it comes; what a terminal would obey is made visible on one, and left alone in a file or pipe."""
-    tokenizer = generator.tokenizer
-    terminal = sys.stdout.isatty()
-    try:
-        for token in generation:
-            text = token.text if tokenizer.has_vocabulary else f"{token.id} "
-            print(printable(text, keep="\n\t") if terminal else text, end="", flush=True)
-    finally:
-        print(flush=True)
-        print(_summary(generation, generator.capacity), file=sys.stderr)
-
-
-def _summary(generation: Generation, capacity: int) -> str:
-    """The times, and why it ended. The prompt's last token is the input of the first decode step, not of prefill."""
-    prefilled, count = len(generation.prompt_ids) - 1, len(generation.output_ids)
-    words = []
-    if prefilled:
-        words.append(f"prefill of {counted(prefilled, 'token')} in {generation.prefill_s * 1e3:.0f} ms")
-    if count and generation.decode_s:
-        each = f"{generation.decode_s / count * 1e3:.2f} ms each: {count / generation.decode_s:.1f} tokens/s"
-        words.append(f"{counted(count, 'token')}, {each}")
-    if generation.accepted:
-        each = f"{_tokens_per_round(generation):.2f} tokens each"
-        words.append(f"{counted(len(generation.accepted), 'round')} of speculation, {each}")
-    return "\n" + "; ".join(words) + _end(generation, capacity)
-
-
-def _tokens_per_round(generation: Generation) -> float:
-    """What the rounds gave on average; what the last one gave past the end of the text counts as well."""
-    return 1 + sum(generation.accepted) / len(generation.accepted)
-
-
-def _end(generation: Generation, capacity: int) -> str:
-    if generation.capacity_full:
-        return f" (ended: the capacity of {counted(capacity, 'token')} is full)"
-    return {"stop_token": " (ended by a stop token)", "length": "", None: " (interrupted)"}[generation.stop]
+        report(executable, seconds, options, generator.graphs)
+        stream(generation, generator, quiet=options.quiet)
 
 
 def _as_json(generation: Generation, generator: Generator, load_s: float) -> str:
@@ -102,14 +68,15 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
     if generator.spec is not None:
         result["spec"] = {
             "rounds": len(generation.accepted),
-            "tokens_per_round": _tokens_per_round(generation) if generation.accepted else None,
+            "tokens_per_round": tokens_per_round(generation) if generation.accepted else None,
             "accepted": generation.accepted,
         }
-    return json.dumps(result)
+    return json_text(result)
 
 
 def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
     """Score the text in a file, or on stdin for `-`."""
+    before = place(path)
     tokenizer = Tokenizer.load(path)
     if not tokenizer.has_vocabulary:
         raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.text.score")
@@ -117,11 +84,13 @@ def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) ->
     options = options.fitting(tokenizer.settings)
     check_text(ids, tokenizer, options.capacity)
     with loaded(path, options) as (executable, seconds):
+        check_same(path, before)
         if not as_json:
-            report(executable, seconds)
+            report(executable, seconds, options)
         with bar("scoring") as progress:
             found = score(executable, tokenizer, ids, progress=progress)
     if as_json:
-        print(json.dumps({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
+        print(json_text({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
     else:
-        print(f"{counted(found.tokens, 'token')}, {found.nll:.4f} nats a token, perplexity {found.perplexity:.3f}")
+        perplexity = "too large for a number" if found.perplexity is None else f"{found.perplexity:.3f}"
+        print(f"{counted(found.tokens, 'token')}, {found.nll:.4f} nats per token, perplexity {perplexity}")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
 from kern.cli.terminal import printable
+from kern.manifest.counts import counted
+
+MOST: Final = 256
+"""Entries of a list that are shown; `--json` has them all."""
+_Entry = TypeVar("_Entry")
 
 WIDTH: Final = 100
 """Columns where there is no terminal."""
@@ -36,3 +42,9 @@ def safe(value: str) -> str:
     from rich.markup import escape
 
     return escape(printable(value))
+
+
+def shown(entries: Sequence[_Entry], noun: str) -> tuple[Sequence[_Entry], str]:
+    """The first MOST entries, and a line about the others, empty where there are none."""
+    left = len(entries) - MOST
+    return entries[:MOST], f"and {counted(left, noun)} more: --json has them all" if left > 0 else ""

@@ -105,12 +105,30 @@ TOO_MANY = Code(
     FolderExample("a manifest.json in which every number is written as NaN", "numbers written as numbers"),
 )
 
+NAME_TOO_LONG = Code(
+    "K0114",
+    "name too long",
+    "A key has at most 256 characters. Names stand in every message about what they name, and in every path. The "
+    "symbol of a step, which may be a long mangled name, is a value and not a key.",
+    _edit("/symbols", '{"rows": {"max": 64}, "start": {"min": 0, "max": 4095}, "' + "n" * 257 + '": {"max": 8}}',
+          '{"rows": {"max": 64}, "start": {"min": 0, "max": 4095}}'),
+)  # fmt: skip
+TOO_MANY_TERMS = Code(
+    "K0115",
+    "expression of too many terms",
+    "An expression, or the dimensions of one shape together, have at most 64 numbers and symbols. Expressions are "
+    "worked out for every dispatch that leads to them, so each must be short. A shape has at most 64 dimensions for "
+    "the same reason.",
+    _edit("/buffers/total/shape", "[" + ", ".join(["1"] * 64 + ["128"]) + "]", "[128]"),
+)
+
 CODES: Mapping[str, Code] = MappingProxyType(
     {
         code.id: code
         for code in (
             NOT_UTF8, NOT_JSON, UNKNOWN_FIELD, MISSING_FIELD, WRONG_TYPE, BAD_PARAM,
             NUMBER, TOO_DEEP, EMPTY_NAME, TOO_LARGE, DUPLICATE_KEY, SURROGATE, TOO_MANY,
+            NAME_TOO_LONG, TOO_MANY_TERMS,
         )
     }
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Numbers and counts for people: `1,024`, `1 step`, `2 steps`."""
+"""Numbers, counts and quotations for people: `1,024`, `1 step`, `2 steps`, the beginning of a long name."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def counted(count: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{number(count)} {noun[:-1]}ies"
     return f"{number(count)} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def excerpt(text: str, most: int = 100) -> str:
+    """`text`, or the beginning of a longer one: a message quotes names, and a file may hold one of megabytes."""
+    return text if len(text) <= most else text[: most - 1] + "…"

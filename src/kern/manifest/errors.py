@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Final
+
+_SOURCE: Final = Path(__file__).parents[3]
+"""The source folder, where kern runs from one."""
 
 
 def install_hint(extra: str) -> str:
     """What to run to have an optional part of kern: `capture`, `cuda` or `gguf`."""
-    return f"in kern's source folder: pip install -e '.[{extra}]'"
+    if (_SOURCE / "pyproject.toml").is_file():
+        return f"in kern's source folder: pip install -e '.[{extra}]'"
+    return f"pip install 'kern-runtime[{extra}]'"
 
 
 class KernError(Exception):

@@ -129,12 +129,23 @@ def bounds(expr: Expr, ranges: Mapping[str, Interval]) -> Interval:
     """The exact bounds of `expr` over independent symbol ranges.
 
     Every form grows with its operands (factors and divisors are at least 1), so the extremes of the
-    operands give the extremes of the whole.
+    operands give the extremes of the whole. Raises KeyError for a symbol without a range.
     """
-    return (
-        evaluate(expr, {name: low for name, (low, _) in ranges.items()}),
-        evaluate(expr, {name: high for name, (_, high) in ranges.items()}),
-    )
+    match expr:
+        case int():
+            return expr, expr
+        case Sym():
+            return ranges[expr.sym]
+        case CeilDiv():
+            low, high = bounds(expr.ceil_div[0], ranges)
+            by = expr.ceil_div[1]
+            return -(-low // by), -(-high // by)
+        case Mul():
+            low, high = bounds(expr.mul[0], ranges)
+            return low * expr.mul[1], high * expr.mul[1]
+        case Add():
+            first, second = bounds(expr.add[0], ranges), bounds(expr.add[1], ranges)
+            return first[0] + second[0], first[1] + second[1]
 
 
 def symbols(expr: Expr) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from kern.manifest import codes
 from kern.manifest.diagnostics import Diagnostic, Path
+from kern.manifest.sizes import OPERATIONS, oversized
 from kern.manifest.source import Source
 from kern.manifest.structure import structural_fault
 from kern.manifest.types import Manifest
@@ -30,10 +31,19 @@ MAX_NESTING = 64
 MAX_FAULTS = 1000
 """Most faults of form that are told of one file."""
 
+MAX_NAME = 256
+"""Longest key, in characters: keys are fields and names, and stand in messages and paths."""
+
+MAX_TERMS = 64
+"""Most numbers and symbols in one expression, or in a shape's dimensions together."""
+
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _STRING_OR_NUMBER = re.compile(_STRING.pattern + r"|NaN|-?Infinity|-?\d[\d.eE+-]*")
 _STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[\[\]{}]")
-_SURROGATE = re.compile(r"\\(?:\\|u([dD][89a-fA-F][0-9a-fA-F]{2})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|.)", re.S)
+_HALF = r"[0-9a-fA-F]{2}"
+_SURROGATE = re.compile(
+    rf"\\(?:u[dD][89abAB]{_HALF}\\u[dD][c-fC-F]{_HALF}|(?P<lone>u[dD][89a-fA-F]{_HALF})|.)", re.DOTALL
+)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DEPTH = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
@@ -69,8 +79,11 @@ def read(data: bytes) -> Reading:
     unfit = itertools.chain(
         _repeated(source) if scan.repeats else (),
         _unreadable(source) if suspect else (),
+        oversized(document, MAX_NAME, MAX_TERMS) if scan.oversized else (),
     )
     found = list(itertools.islice(unfit, MAX_FAULTS + 1))
+    if scan.oversized and found:
+        return Reading(None, _bounded(sorted(found, key=source.offset)), source)
     readable = _readable(text) if suspect else text
     manifest, structural = _structure(readable, source, document, {fault.path for fault in found})
     found += structural
@@ -134,6 +147,8 @@ class _Scan:
     def __init__(self) -> None:
         self.repeats = False
         self.numbers = False
+        self.oversized = False
+        self._terms: dict[int, int] = {}
 
     def load(self, text: str) -> Any:
         return json.loads(
@@ -151,7 +166,21 @@ class _Scan:
         members = dict(pairs)
         if len(members) != len(pairs):
             self.repeats = True
+        if len(pairs) == 1 and pairs[0][0] in OPERATIONS:
+            # An operand's object lives as long as the document, unless its key is repeated: so its id stands for it.
+            self._terms[id(members)] = self._sum(pairs[0][1])
+        elif "shape" in members:
+            self._sum(members["shape"])
+        for name in members:
+            if len(name) > MAX_NAME:
+                self.oversized = True
         return members
+
+    def _sum(self, operands: Any) -> int:
+        """The terms of an expression or a shape; where they are too many, `oversized` looks again."""
+        terms = sum(self._terms.get(id(one), 1) for one in operands) if isinstance(operands, list) else 1
+        self.oversized |= terms > MAX_TERMS
+        return terms
 
     def _int(self, digits: str) -> int:
         if len(digits) < 20:
@@ -194,20 +223,18 @@ def _bad_number(token: str) -> str | None:
 
 
 def _lone_surrogates(text: str, start: int, end: int) -> Iterator[int]:
-    for match in _SURROGATE.finditer(text, start, end):
-        if match[1] and not (match[2] and match[1][1] in "89aAbB"):
-            yield match.start()
+    return (match.start() for match in _SURROGATE.finditer(text, start, end) if match["lone"])
 
 
 def _unreadable(source: Source) -> Iterator[Diagnostic]:
     """Numbers that are none or too large, and strings that hold half a character."""
     for path, places in source.spans.items():
         for place in places:
-            token = source.text[place.start : place.end]
-            if token[0] not in '"[{' and (message := _bad_number(token)):
+            first = source.text[place.start]
+            if first not in '"[{' and (message := _bad_number(source.text[place.start : place.end])):
                 fault = codes.NUMBER.at(path, message, "write a finite number within 64 bits")
                 yield replace(fault, offset=place.start)
-            starts = [place.start] if token[0] == '"' else []
+            starts = [place.start] if first == '"' else []
             for start in starts if place.key is None else [place.key, *starts]:
                 string = _STRING.match(source.text, start)
                 assert string is not None
@@ -223,9 +250,10 @@ def _readable(text: str) -> str:
         token = match.group()
         if token[0] != '"':
             return "0".ljust(len(token)) if _bad_number(token) else token
-        for offset in _lone_surrogates(token, 0, len(token)):
-            token = token[:offset] + "\\u003f" + token[offset + 6 :]
-        return token
+        return _SURROGATE.sub(whole, token)
+
+    def whole(match: re.Match[str]) -> str:
+        return "\\u003f" if match["lone"] else match[0]
 
     return _STRING_OR_NUMBER.sub(harmless, text)
 
@@ -235,6 +263,6 @@ def _structure(text: str, source: Source, document: Any, told: set[Path]) -> tup
     try:
         return Manifest.model_validate_json(text), []
     except ValidationError as error:
-        told_of = error.errors(include_url=False)[: MAX_FAULTS + 1]
+        told_of = error.errors(include_url=False, include_input=False)[: MAX_FAULTS + 1]
         faults = [structural_fault(details, document) for details in told_of]
         return None, [fault for fault in faults if fault.path in source.spans and fault.path not in told]

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from kern.manifest import codes
+from kern.manifest.counts import excerpt
 from kern.manifest.diagnostics import Diagnostic, Path
 from kern.manifest.expressions import TAG
 from kern.manifest.types import Manifest
@@ -29,17 +30,17 @@ _WANTED = {
 
 def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
     """One of pydantic's errors, about a value of `document`, as a diagnostic."""
-    kind, value = details["type"], details["input"]
-    location = details["loc"]
+    kind, location = details["type"], details["loc"]
     if kind == "string_too_short":
         is_key = location[-1] == "[key]"
         path = _path(location[:-1] if is_key else location, document)
         anchor: Any = "key" if is_key else "value"
         return codes.EMPTY_NAME.at(path, "a name is empty", "give it at least one character", anchor=anchor)
     path = _path(location, document)
+    value = _value(document, path)
     if kind == "missing":
         if isinstance(path[-1], int):
-            return _wrong_length(path[:-1], value)
+            return _wrong_length(path[:-1], _value(document, path[:-1]))
         return codes.MISSING_FIELD.at(path[:-1], f"`{path[-1]}` is missing", f"add `{path[-1]}`")
     if kind == "extra_forbidden":
         import difflib  # worth its import time only where something is misspelt
@@ -50,7 +51,7 @@ def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
     if kind == "param":
         return codes.BAD_PARAM.at(
             path,
-            f"`{value}` is no parameter",
+            f"`{excerpt(value)}` is no parameter",
             "write a scalar (i32 u32 i64 f32 u8), or in, out or inout with ptr or buffer<dtype>, perhaps ` align N`",
         )
     if kind in ("less_than", "greater_than_equal", "finite_number"):
@@ -80,9 +81,16 @@ def _path(location: tuple[int | str, ...], document: Any) -> Path:
     return tuple(path)
 
 
+def _value(document: Any, path: Path) -> Any:
+    """The value at `path`; pydantic would copy it into each of its errors."""
+    try:
+        return functools.reduce(lambda here, item: here[item], path, document)
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return excerpt(json.dumps(value), 40)
 
 
 def _found(value: Any) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+
+MAX_PERIOD: Final = 4096
+"""Launches of the longest block that is looked for: each length is one look at the whole pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ def repeated(kernels: Sequence[Hashable]) -> Block | None:
     number: dict[Hashable, int] = {}
     sequence = np.array([number.setdefault(kernel, len(number)) for kernel in kernels])
     best, covered = None, len(sequence) // 2
-    for period in range(1, len(sequence) // 2 + 1):
+    for period in range(1, min(len(sequence) // 2, MAX_PERIOD) + 1):
         same = np.flatnonzero(np.r_[False, sequence[period:] == sequence[:-period], False] == 0)
         runs = np.diff(same) - 1
         longest = int(runs.argmax())

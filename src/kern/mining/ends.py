@@ -23,6 +23,7 @@ _FAR: Final = 2
 
 _Slot: TypeAlias = tuple[Hashable, int, int]
 """A kind of event, the number of the event among those of its kind in a gap, and how many there are."""
+_Tree: TypeAlias = dict[Hashable, "_Tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def divide(events: Sequence[Event], cores: Sequence[Span], tokens: Sequence[int 
     usual = median(gap.stop - gap.start for gap in gaps) if gaps else 0
     close = [gap for gap in gaps if gap.stop - gap.start <= _FAR * (usual + 1)]
     ends = _ends(close, events, keys)
-    tails = [keys[gap.start : ends[gap]] for gap in close]
-    heads = [keys[ends[gap] : gap.stop][::-1] for gap in close]
+    tails = _tree(keys[gap.start : ends[gap]] for gap in close)
+    heads = _tree(keys[ends[gap] : gap.stop][::-1] for gap in close)
     spans = []
     for (start, stop), before, after in zip(cores, [None, *gaps], [*gaps, None], strict=True):
         head = ends.get(before) if before else None
@@ -130,14 +131,21 @@ def _numbers(event: Event) -> Iterator[tuple[str, int]]:
             yield f"param {index}", event.integer(index)
 
 
-def _shared(keys: Sequence[Hashable], known: Sequence[Sequence[Hashable]]) -> int:
+def _tree(sequences: Iterable[Sequence[Hashable]]) -> _Tree:
+    """The sequences as a tree of what may follow what."""
+    root: _Tree = {}
+    for sequence in sequences:
+        node = root
+        for key in sequence:
+            node = node.setdefault(key, {})
+    return root
+
+
+def _shared(keys: Iterable[Hashable], known: _Tree) -> int:
     """How many of the first `keys` are the beginning of one of the known sequences."""
-    longest = 0
-    for sequence in known:
-        same = 0
-        for one, other in zip(keys, sequence, strict=False):
-            if one != other:
-                break
-            same += 1
-        longest = max(longest, same)
-    return longest
+    shared, node = 0, known
+    for key in keys:
+        if key not in node:
+            break
+        shared, node = shared + 1, node[key]
+    return shared

@@ -26,6 +26,12 @@ class BadRecord(MiningError):
     code: ClassVar[str] = "bad-record"
 
 
+class RecordTooLarge(MiningError):
+    """A record holds more than is read: `kern.mining.limits` has the bounds."""
+
+    code: ClassVar[str] = "record-too-large"
+
+
 class ModuleMissing(MiningError):
     """A recorded module's file is not there, or is not the file that was recorded."""
 

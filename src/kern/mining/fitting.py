@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import groupby, pairwise
-from math import ceil, gcd, inf
+from math import ceil, gcd
 from typing import Final, Literal, TypeAlias
 
 from kern.manifest.expressions import Add, Expr, Mul, Sym, evaluate, show
@@ -23,6 +23,8 @@ _SHIFTS: Final = tuple(shift for step in range(1, 9) for shift in (step, -step))
 _CHANCE: Final = Fraction(1, 8)
 """An interval of width w holds a fraction with denominator q by chance once q² w is near 1."""
 _FACTORS: Final = 4096
+_UNBOUNDED: Final = 1 << 128
+"""More than any divisor: counts and values have 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +128,24 @@ def _shifted(samples: Sequence[Sample]) -> _Form | None:
     return _checked(samples, TOKENS + (samples[0][1] - samples[0][0]), 1)
 
 
-def _divisors(samples: Sequence[Sample], shift: int = 0) -> tuple[int, ...]:
-    """The d of ceil((tokens + shift) / d): the one that is preferred, a power of two if there is any, and another."""
-    low, high = 2.0, inf
+def _divisors(samples: Sequence[Sample], shift: int = 0, constant: int = 0) -> tuple[int, ...]:
+    """The d of ceil((tokens + shift) / d) + constant: the preferred one, a power of two if any, and another."""
+    low, high = 2, _UNBOUNDED
     for tokens, value in samples:
-        over = tokens + shift
+        over, value = tokens + shift, value - constant
         if over < 1 or value < 1:
             return ()
-        low = max(low, ceil(Fraction(over, value)))
+        low = max(low, -(-over // value))
         if value > 1:
-            high = min(high, ceil(Fraction(over, value - 1)) - 1)
-    if low > high or high == inf:
+            high = min(high, (over - 1) // (value - 1))
+        if low > high:
+            return ()
+    if high == _UNBOUNDED:
         return ()
-    power = 2 ** ceil(low - 1).bit_length()
+    power = 2 ** (low - 1).bit_length()
     if power > high:
-        return (int(low), int(low) + 1) if low < high else (int(low),)
-    return (power,) if low == high else (power, int(low) if low != power else int(low) + 1)
+        return (low, low + 1) if low < high else (low,)
+    return (power,) if low == high else (power, low if low != power else low + 1)
 
 
 def _over(shift: int, divisor: int) -> Expr:
@@ -158,8 +162,7 @@ def _shifted_divided(samples: Sequence[Sample]) -> _Form | None:
 
 def _divided_shifted(samples: Sequence[Sample]) -> _Form | None:
     def with_constant(constant: int) -> _Form | None:
-        less = [(tokens, value - constant) for tokens, value in samples]
-        return _by_divisors(less, 0, 2, lambda shift, divisor: Add(add=(_over(shift, divisor), constant)))
+        return _by_divisors(samples, 0, 2, lambda shift, divisor: Add(add=(_over(shift, divisor), constant)), constant)
 
     return _first(map(with_constant, _SHIFTS))
 
@@ -194,17 +197,17 @@ def _scaled(samples: Sequence[Sample], shifts: Sequence[int]) -> _Form | None:
 
 
 def _by_divisors(
-    samples: Sequence[Sample], shift: int, unknowns: int, make: Callable[[int, int], Expr]
+    samples: Sequence[Sample], shift: int, unknowns: int, make: Callable[[int, int], Expr], constant: int = 0
 ) -> _Form | None:
     """`make(shift, divisor)` for the divisors that give all samples.
 
     Unless a sample is a multiple of the divisor, rounding up and one more than rounding down are the same.
     """
-    divisors = _divisors(samples, shift)
+    divisors = _divisors(samples, shift, constant)
     if not divisors:
         return None
     others = [make(shift, divisor) for divisor in divisors[1:]]
-    if shift == 0 and divisors[0] in _divisors(samples, 1):
+    if shift == 0 and divisors[0] in _divisors(samples, 1, constant):
         others.append(make(1, divisors[0]))
     return _Form(make(shift, divisors[0]), unknowns, tuple(others))
 
@@ -230,9 +233,16 @@ def _line(samples: Sequence[Sample]) -> _Form | None:
 
 def _ratio(samples: Sequence[Sample]) -> _Form | None:
     """ceil(tokens * a / d), where the samples leave room for one fraction that is much simpler than chance gives."""
-    low = max(Fraction(value - 1, tokens) for tokens, value in samples)
-    high = min(Fraction(value, tokens) for tokens, value in samples)
-    if low < 0 or low >= high:
+    below, above = (-1, 1), (samples[0][1], samples[0][0])
+    for tokens, value in samples:
+        if (value - 1) * below[1] > below[0] * tokens:
+            below = value - 1, tokens
+        if value * above[1] < above[0] * tokens:
+            above = value, tokens
+        if below[0] * above[1] >= above[0] * below[1]:
+            return None
+    low, high = Fraction(*below), Fraction(*above)
+    if low < 0:
         return None
     ratio = _simplest(low, high)
     if ratio.denominator**2 * (high - low) > _CHANCE or ratio.numerator < 2 or ratio.denominator < 2:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from pydantic import ValidationError
 
-from kern.manifest.counts import counted
 from kern.manifest.params import Layout
 from kern.mining.launches import WORD, Copy, Event, Fill, Kernel, Launch, Pointer
+from kern.mining.limits import MAX_LINE, Budget
 from kern.mining.records import (
     FORMAT,
     LINE,
@@ -30,9 +30,6 @@ from kern.mining.records import (
     UnloadRecord,
 )
 
-MAX_LINE: Final = 2**26
-MAX_EVENTS: Final = 2**23
-"""Bound on launches, copies and fills of one process, a graph's nodes counted at each of its launches."""
 _SURROGATE: Final = re.compile(rb"\\ud[89a-f][0-9a-f]{2}")
 """Half a character, as a command's bytes that are no UTF-8 are written."""
 
@@ -52,18 +49,23 @@ def _parse(line: bytes) -> Record:
         raise Fault(f"{place}: {first['msg']}" if place else first["msg"]) from None
 
 
-_Node: TypeAlias = tuple[Kernel, NodeRecord, tuple[Pointer, ...]]
-"""A graph's launch, checked."""
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A graph's launches, checked, and how many parts they have in all."""
+
+    nodes: tuple[tuple[Kernel, NodeRecord, tuple[Pointer, ...]], ...]
+    parts: int
 
 
 @dataclass
 class Reader:
-    """Takes the lines in order, and holds what later lines refer to."""
+    """Takes the lines in order, and holds what later lines refer to. What it reads is taken from `budget`."""
 
+    budget: Budget
     process: ProcessRecord | None = None
     kernels: dict[int, Kernel] = field(default_factory=dict)
     modules: dict[str, int] = field(default_factory=dict)
-    graphs: dict[int, tuple[_Node, ...]] = field(default_factory=dict)
+    graphs: dict[int, _Graph] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     losses: list[LostRecord] = field(default_factory=list)
     captured: int = 0
@@ -72,7 +74,8 @@ class Reader:
     ended: bool = False
 
     def read(self, number: int, line: bytes) -> None:
-        """Take line `number`, with its newline; a line without one was cut off. Raises Fault."""
+        """Take line `number`, with its newline; a line without one was cut off. Raises Fault, Excess."""
+        self.budget.take_bytes(len(line))
         if not line.endswith(b"\n"):
             if len(line) == MAX_LINE:
                 raise Fault(f"the line is longer than {MAX_LINE:,} bytes")
@@ -87,8 +90,6 @@ class Reader:
             self.process = record
             return
         self._take(number, record)
-        if len(self.events) > MAX_EVENTS:
-            raise Fault(f"the record holds more than {counted(MAX_EVENTS, 'event')}")
 
     def _take(self, number: int, record: Record) -> None:
         match record:
@@ -101,6 +102,7 @@ class Reader:
             case KernelRecord():
                 self._kernel(record)
             case ModuleRecord():
+                self.budget.take(0, 1)
                 self.modules[record.module] = record.size
             case UnloadRecord():
                 self._known(record.module)
@@ -109,6 +111,7 @@ class Reader:
             case GraphLaunchRecord():
                 self._graph_launch(number, record)
             case LostRecord():
+                self.budget.take(0, 1)
                 self.losses.append(record)
             case EndRecord():
                 self.ended = True
@@ -124,6 +127,7 @@ class Reader:
             raise Fault(f"kernel {record.kernel} is told twice")
         for module in (*((record.module,) if record.module else ()), *record.candidates):
             self._known(module)
+        self.budget.take(0, 1 + len(record.params or ()) + len(record.candidates))
         layout = None
         if record.params is not None:
             layout = Layout(tuple(at for at, _ in record.params), tuple(size for _, size in record.params))
@@ -142,6 +146,7 @@ class Reader:
         if record.capturing:
             self.captured += 1
             return
+        self.budget.take(1, _parts(record))
         self._ran(number, record, kernel, record, pointers)
 
     def _ran(
@@ -176,11 +181,13 @@ class Reader:
 
     def _copy(self, number: int, record: CopyRecord) -> None:
         if not record.capturing:
+            self.budget.take(1, 0)
             place = (len(self.events), number, record.t, record.thread, record.stream)
             self.events.append(Copy(*place, record.source, record.target, record.size, record.kind, record.data))
 
     def _fill(self, number: int, record: FillRecord) -> None:
         if not record.capturing:
+            self.budget.take(1, 0)
             place = (len(self.events), number, record.t, record.thread, record.stream)
             self.events.append(Fill(*place, record.target, record.size, record.value, record.width))
 
@@ -190,7 +197,9 @@ class Reader:
             if node.kernel is not None:
                 kernel = self._find(node.kernel)
                 nodes.append((kernel, node, _pointers(kernel, node)))
-        self.graphs[record.graph] = tuple(nodes)
+        parts = sum(_parts(node) for _, node, _ in nodes)
+        self.budget.take(0, len(nodes) + parts)
+        self.graphs[record.graph] = _Graph(tuple(nodes), parts)
         if record.truncated:
             self.losses.append(LostRecord("lost", record.t, "nodes of a graph", "the driver did not list all of them"))
 
@@ -198,8 +207,14 @@ class Reader:
         if record.graph not in self.graphs:
             raise Fault(f"graph {record.graph} was not told before")
         self.graph_launches += 1
-        for kernel, node, pointers in self.graphs[record.graph]:
+        graph = self.graphs[record.graph]
+        self.budget.take(len(graph.nodes), graph.parts)
+        for kernel, node, pointers in graph.nodes:
             self._ran(number, record, kernel, node, pointers, record.graph)
+
+
+def _parts(launch: LaunchRecord | NodeRecord) -> int:
+    return len(launch.params or ()) + len(launch.pointers)
 
 
 def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointer, ...]:

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kern.mining.errors import BadRecord, ModuleMissing, RecordMissing
+from kern.mining.errors import BadRecord, ModuleMissing, RecordMissing, RecordTooLarge
 from kern.mining.launches import Event, Kernel, Launch
-from kern.mining.reading import MAX_LINE, Fault, Reader
+from kern.mining.limits import MAX_LINE, Budget, Excess
+from kern.mining.reading import Fault, Reader
 from kern.mining.records import LostRecord, ProcessRecord
 
 LAUNCHES: Final = "launches.jsonl"
 MODULES: Final = "modules"
 LOG: Final = "recorder.log"
-MAX_MODULE: Final = 2**30
+MAX_MODULE: Final = 2**28
+"""Bytes of a module: what a folder's kernel file may have, too."""
 _SHOWN_LOG: Final = 500
 """How much of a log is shown where recording could not start."""
 
@@ -61,15 +63,15 @@ class Recording:
         return image
 
 
-def read_recording(folder: Path) -> Recording:
-    """Read a process's folder.
+def read_recording(folder: Path, budget: Budget | None = None) -> Recording:
+    """Read a process's folder; what it holds is taken from `budget`, which processes of one record share.
 
-    Raises RecordMissing where there is no readable file, and BadRecord, with file and line, for anything but the
-    recorder's format. A last line that was cut off is left out and said in `torn`. Of a file that grows meanwhile, what
-    it held when it was opened is read.
+    Raises RecordMissing where there is no readable file, BadRecord, with file and line, for anything but the
+    recorder's format, and RecordTooLarge. A last line that was cut off is left out and said in `torn`. Of a file that
+    grows meanwhile, what it held when it was opened is read.
     """
     path = folder / LAUNCHES
-    reader = Reader()
+    reader = Reader(budget or Budget())
     number = 0
     try:
         with _open(path) as file:
@@ -79,6 +81,10 @@ def read_recording(folder: Path) -> Recording:
         raise RecordMissing(f"{path}: {error.strerror or error}", "name a folder that `kern capture` wrote") from None
     except Fault as fault:
         raise BadRecord(f"{path}:{number}: {fault}", "record again, or use the kern that recorded it") from None
+    except Excess as excess:
+        raise RecordTooLarge(
+            f"{path}:{number}: the record holds more than {excess}, and no more is read", "record a shorter run"
+        ) from None
     if reader.process is None:
         raise BadRecord(f"{path}: it holds no whole line", "record again")
     return Recording(
@@ -98,13 +104,15 @@ def read_recording(folder: Path) -> Recording:
 def read_recordings(dump: Path) -> tuple[tuple[Recording, ...], tuple[Path, ...]]:
     """The recordings of all processes, and the folders of those in which recording could not start.
 
-    Raises RecordMissing where no process was recorded, and BadRecord.
+    Raises RecordMissing where no process was recorded, BadRecord, and RecordTooLarge for what they hold together.
     """
     folders = process_folders(dump)
     recorded = [folder for folder in folders if os.path.lexists(folder / LAUNCHES)]
     if not recorded:
         raise RecordMissing(f"{dump}: recording could not start: {_told(folders[0] / LOG)}", "record again")
-    return tuple(map(read_recording, recorded)), tuple(folder for folder in folders if folder not in recorded)
+    budget = Budget()
+    recordings = tuple(read_recording(folder, budget) for folder in recorded)
+    return recordings, tuple(folder for folder in folders if folder not in recorded)
 
 
 def process_folders(dump: Path) -> tuple[Path, ...]:

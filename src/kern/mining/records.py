@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 FORMAT = 1
+MAX_ITEMS: Final = 2**16
+"""Bound on the nodes of a graph, the parameters and addresses of a launch, and every other list in a line."""
 WIRE = ConfigDict(strict=True, extra="ignore", val_json_bytes="hex")
 
 Word: TypeAlias = Annotated[int, Field(ge=0, lt=2**64)]
 Half: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
 Hash: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Three: TypeAlias = tuple[Half, Half, Half]
+_Item = TypeVar("_Item")
+Many: TypeAlias = Annotated[tuple[_Item, ...], Field(fail_fast=True, max_length=MAX_ITEMS)]
+"""A list that is refused at its first wrong item: an error for each would take more memory than the line."""
 Memory: TypeAlias = Literal["device", "host", "pinned", "managed"]
-Attributes: TypeAlias = dict[str, Any]
+_Few: TypeAlias = Annotated[list[int], Field(fail_fast=True, max_length=16)]
+_Other: TypeAlias = Annotated[dict[str, str], Field(max_length=64)]
+Attributes: TypeAlias = Annotated[dict[str, int | bool | str | _Few | _Other], Field(max_length=64)]
+"""A launch's: a number, a cluster's sides, or in `other` the bytes of those that have no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class ProcessRecord:
     format: int
     pid: Word
     t: Word
-    command: tuple[str, ...] = ()
+    command: Many[str] = ()
     driver: int | None = None
     cupti: int | None = None
 
@@ -77,9 +85,9 @@ class KernelRecord:
     symbol: Annotated[str, Field(min_length=1, max_length=2**16)]
     module: Hash | None = None
     found: str | None = None
-    candidates: tuple[Hash, ...] = ()
+    candidates: Many[Hash] = ()
     attributes: KernelAttributes = KernelAttributes()
-    params: tuple[tuple[Half, Half], ...] | None = None
+    params: Many[tuple[Half, Half]] | None = None
     layout: str | None = None
 
 
@@ -111,9 +119,9 @@ class LaunchRecord:
     stream: Word = 0
     attributes: Attributes = field(default_factory=dict)
     via: str = "params"
-    params: tuple[bytes, ...] | None = None
+    params: Many[bytes] | None = None
     whole: Annotated[bytes | None, Field(alias="bytes")] = None
-    pointers: tuple[PointerRecord, ...] = ()
+    pointers: Many[PointerRecord] = ()
     capturing: bool = False
 
 
@@ -162,9 +170,9 @@ class NodeRecord:
     shared: Half = 0
     attributes: Attributes = field(default_factory=dict)
     via: str = "params"
-    params: tuple[bytes, ...] | None = None
+    params: Many[bytes] | None = None
     whole: Annotated[bytes | None, Field(alias="bytes")] = None
-    pointers: tuple[PointerRecord, ...] = ()
+    pointers: Many[PointerRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,7 @@ class GraphRecord:
     record: Literal["graph"]
     t: Word
     graph: Word
-    nodes: tuple[NodeRecord, ...]
+    nodes: Many[NodeRecord]
     truncated: bool = False
 
 

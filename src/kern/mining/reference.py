@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from kern.mining.fitting import Fit, Sample, Status, fit, shown
@@ -17,6 +17,10 @@ Vector: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
 CANDIDATES: Final = 64
 """How many different candidates are tried: those that most numbers equal."""
+_SAMPLES: Final = 2**22
+"""About how many values are fitted, over all candidates: of a record with many, fewer candidates are tried."""
+_FEWEST: Final = 2
+_KEPT_FITS: Final = 4096
 _COVERED: Final = 0.75
 """A candidate is seen in this share of the passes in which any is seen, or more."""
 _MOST: Final = 2**31
@@ -45,7 +49,7 @@ class Reference:
     runner_up: Explained | None
 
 
-@cache
+@lru_cache(_KEPT_FITS)
 def _fit(samples: frozenset[Sample]) -> Fit:
     return fit(samples)
 
@@ -82,7 +86,9 @@ def choose(sites: Sequence[Site], passes: int) -> Reference | None:
     possible = [vector for vector, (_, number) in found.items() if _may_count(number)]
     covered = max((len(indices) for indices, _ in possible), default=0)
     candidates = [vector for vector in possible if len(vector[0]) >= _COVERED * covered]
-    candidates = sorted(candidates, key=lambda vector: -weights[vector])[:CANDIDATES]
+    candidates = sorted(candidates, key=lambda vector: -weights[vector])
+    tried = _SAMPLES // sum(len(values) for _, values in weights) if candidates else 0
+    candidates = candidates[: max(_FEWEST, min(CANDIDATES, tried))]
     if not candidates:
         return None
     ranked = sorted((_explain(candidate, weights, passes) for candidate in candidates), key=lambda ranked: ranked.key)
@@ -103,7 +109,8 @@ def choose(sites: Sequence[Site], passes: int) -> Reference | None:
 
 def _partition(tokens: Sequence[int | None]) -> tuple[int, ...]:
     """Which passes have equal counts: the same for a count and its multiples."""
-    return tuple(tokens.index(count) for count in tokens)
+    first: dict[int | None, int] = {}
+    return tuple(first.setdefault(count, index) for index, count in enumerate(tokens))
 
 
 def _may_count(number: Number) -> bool:

@@ -20,7 +20,7 @@ WIDTH: Final = 44
 
 def short(symbol: str) -> str:
     """A readable name without namespaces, cut to fit a table."""
-    whole = re.sub(r"\w+::", "", readable(symbol))
+    whole = re.sub(r"\b\w++::", "", readable(symbol))
     return whole if len(whole) <= WIDTH else whole[: WIDTH - 1] + "…"
 
 

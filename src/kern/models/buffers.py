@@ -17,6 +17,8 @@ from kern.text.contract import PAGE
 RING: Final = 64
 """Tokens that the ring holds: how far the device may run ahead of its reader."""
 BF16_BYTES: Final = 2
+MAX_SEQUENCES: Final = 65535
+"""Most sequences of a call: some kernels have a block for each in a dimension of the grid that holds no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
-from kern.models.buffers import Limits
+from kern.models.buffers import MAX_SEQUENCES, Limits
 from kern.models.checkpoint import Checkpoint, CheckpointError
-from kern.models.config import FAMILIES, Family, UnsupportedModel, preset
+from kern.models.config import FAMILIES, Family, TransformerConfig, UnsupportedModel, preset, shown
 from kern.models.fetch import SMOLLM2, fetch
 from kern.models.gguf_checkpoint import GgufCheckpoint
+from kern.models.gguf_file import is_gguf, require_gguf
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.precision import OWN, RECORDED
 from kern.models.random_checkpoint import RandomCheckpoint
@@ -24,11 +25,13 @@ from kern.models.recorded.kernel_set import recorded_kernel_set
 from kern.models.replacing import check_output, replacing
 from kern.models.speculation.draft import RANDOM, open_draft
 from kern.models.targets import check_target, kernel_set
+from kern.models.tensors import check_checkpoint
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
 from kern.models.weights import Part, part_of, write_weights
 
 KNOWN_MODELS: Final = ("smollm2",)
+_MOST_NAMED: Final = 20
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done (`fetch`, `weights`), the bytes done and their total."""
@@ -43,12 +46,16 @@ class BuildError(KernError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What was written: the folder, the target, the manifest, and the bytes of its weights (0 for none)."""
+    """What was written: the folder, the target, the manifest, and the bytes of its weights (0 for none).
+
+    `notes` say how the checkpoint was read, and which of its settings are unknown, a line each.
+    """
 
     path: Path
     target: str
     manifest: Manifest
     weight_bytes: int
+    notes: tuple[str, ...] = ()
 
 
 def build(
@@ -66,18 +73,21 @@ def build(
     capture: str | Path | None = None,
     draft: str | Path | None = None,
     taps_before: bool = False,
+    strict: bool = False,
     progress: Progress | None = None,
 ) -> Built:
     """Write the artifact folder `output` for `name`: a family (`llama`, `qwen3`) or a known model (`smollm2`).
 
     A family takes its parameters from `checkpoint` (a Hugging Face folder or a GGUF file), or from a generator
     seeded with `seed` (None is 0) for `random`, at the sizes of the preset `config`. `target` is `host`, an
-    architecture such as `sm_90a`, or `auto` for this machine. With `force` an artifact folder that is there is
+    instruction set such as `x86-64-v3`, an architecture such as `sm_90a`, or `auto` for this machine. `limits` are
+    the greatest sizes of a call. With `force` an artifact folder that is there is
     replaced; until the new one is whole it stays as it is. `weights=False` leaves the weights file out.
     `capture` is a recording of vLLM running this very model: the layers then run on its kernels, for one sequence, and
     `auto` is the target that those were built for.
     `draft` is a DSpark checkpoint's folder, or `random` for a draft of random weights and the true shape: the folder
     then holds the programs of speculation too. `taps_before` takes each of its features one layer earlier.
+    `strict` refuses a checkpoint with unknown settings, which are else named in a note.
 
     Raises BuildError, OutputError, UnknownTarget, UnsupportedModel, CheckpointError, FetchError, NoCacheFolder,
     CompilerMissing and what else the target's compiler raises; with a recording MiningError, Refuted, WrongTarget.
@@ -86,13 +96,19 @@ def build(
     output = Path(output)
     check_target(target)
     check_output(output, force)
-    _check_draft(draft, taps_before, capture)
+    limits = limits or Limits()
+    _check_draft(draft, taps_before, capture, limits)
     _check_seed(seed, random or draft == RANDOM)
     source = _checkpoint(name, checkpoint, random, seed, config, tell)
     sizes, precision = source.config, OWN if capture is None else RECORDED
+    unknown = _unknown(source.unknown, "the checkpoint", strict)
+    if weights:
+        check_checkpoint(source)
     settings = text_settings(sizes, source.text, precision)
     speculative = None if draft is None else open_draft(draft, source, seed=seed or 0, taps_before=taps_before)
-    limits = limits or Limits()
+    if speculative is not None:
+        unknown += _unknown(speculative.unknown, "the draft", strict)
+    _check_limits(limits, sizes, None if speculative is None else speculative.config.rows)
     kernels = (
         kernel_set(target, sizes, limits, None if speculative is None else speculative.config)
         if capture is None
@@ -107,18 +123,59 @@ def build(
         write_text_files(folder, settings, source.text.tokenizer_json)
         parts = [part_of(source, precision), *([] if speculative is None else [speculative.part])]
         size = _write_weights(folder / WEIGHTS, parts, tell) if weights else 0
-    return Built(output, kernels.target, manifest, size)
+    return Built(output, kernels.target, manifest, size, (*source.notes, *unknown))
+
+
+def _unknown(fields: Sequence[str], whose: str, strict: bool) -> tuple[str, ...]:
+    """A note that names unknown settings. Raises UnsupportedModel if strict."""
+    if not fields:
+        return ()
+    more = f" and {len(fields) - _MOST_NAMED} more" if len(fields) > _MOST_NAMED else ""
+    named = ", ".join(name if name.isprintable() and len(name) <= 60 else shown(name) for name in fields[:_MOST_NAMED])
+    note = f"unknown settings of {whose}: {named}{more}"
+    if strict:
+        raise UnsupportedModel(note, "without --strict they are ignored")
+    return (f"{note}; they are ignored",)
 
 
 def _label(name: str, config: str | None) -> str:
     return name if config is None else config if config.startswith(name) else f"{name} {config}"
 
 
-def _check_draft(draft: str | Path | None, taps_before: bool, capture: str | Path | None) -> None:
+def _check_draft(draft: str | Path | None, taps_before: bool, capture: str | Path | None, limits: Limits) -> None:
     if draft is None and taps_before:
         raise BuildError("taps are a draft's, and none is asked for", "give --draft, or leave --taps-before out")
     if draft is not None and capture is not None:
         raise BuildError("a draft is built on our own kernels alone", "leave either --draft or --capture out")
+    if draft is not None and limits.sequences != 1:
+        raise BuildError(
+            f"a draft serves one sequence, and --sequences is {limits.sequences}", "leave --sequences or --draft out"
+        )
+
+
+def _check_limits(limits: Limits, config: TransformerConfig, round_rows: int | None) -> None:
+    """Raises BuildError for calls that the kernels cannot run, or that the model has no use for."""
+    chunk, sequences = limits.chunk, limits.sequences
+    if sequences > MAX_SEQUENCES:
+        raise BuildError(
+            f"--sequences is {sequences}, and the kernels run {MAX_SEQUENCES:,} at most",
+            f"give {MAX_SEQUENCES} or less",
+        )
+    if sequences > chunk:
+        raise BuildError(
+            f"a decode step of {sequences} sequences has as many tokens, and --chunk allows {chunk}",
+            f"give --chunk {sequences} or more",
+        )
+    if round_rows is not None and round_rows > chunk:
+        raise BuildError(
+            f"a round of this draft has {round_rows} tokens, and --chunk allows {chunk}",
+            f"give --chunk {round_rows} or more",
+        )
+    if chunk > max(config.max_positions, Limits().chunk):
+        raise BuildError(
+            f"--chunk is {chunk}, and the model has {config.max_positions} positions",
+            f"give --chunk {config.max_positions} or less",
+        )
 
 
 def _check_seed(seed: int | None, random: bool) -> None:
@@ -150,16 +207,17 @@ def _checkpoint(
 
 
 def _fetched(tell: Progress) -> Checkpoint:
+    require_gguf()  # before a download that would be of no use without it
     return GgufCheckpoint(fetch(SMOLLM2, lambda done, total: tell("fetch", done, total)))
 
 
 def _open(path: Path) -> Checkpoint:
     if os.path.isdir(path):
         return HuggingFaceCheckpoint(path)
-    if path.suffix == ".gguf":
+    if path.suffix == ".gguf" or is_gguf(path):
         return GgufCheckpoint(path)
     fault = "is no checkpoint" if os.path.exists(path) else "is not there"
-    raise CheckpointError(f"{path} {fault}", "give a Hugging Face folder (config.json, safetensors) or a .gguf file")
+    raise CheckpointError(f"{path} {fault}", "give a Hugging Face folder (config.json, safetensors) or a GGUF file")
 
 
 def _expect(family: Family, checkpoint: Checkpoint) -> Checkpoint:

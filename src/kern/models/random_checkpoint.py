@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.models.checkpoint import CheckpointError, TextSource
+from kern.models.checkpoint import CheckpointError, StoredTensor, TextSource
 from kern.models.config import TransformerConfig
 from kern.models.parameters import Shape, parameter_shapes
 
@@ -56,6 +56,14 @@ class RandomCheckpoint:
     config: TransformerConfig
     seed: int
     text: TextSource = field(default_factory=TextSource)
+    unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> dict[str, StoredTensor]:
+        """All parameters of the config."""
+        shapes = parameter_shapes(self.config)
+        return {name: StoredTensor(name, shape, "bf16", readable=True) for name, shape in shapes.items()}
 
     def tensor(self, name: str) -> NDArray[Any]:
         """The tensor `name` in bf16. Raises CheckpointError where this config has none of that name."""

@@ -6,16 +6,17 @@ import ctypes
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
 from kern.artifact.folder import MANIFEST
+from kern.artifact.folder_lock import locked_alone
 from kern.manifest.errors import KernError
+from kern.working_folder import working_folder
 
-"""What makes a folder an artifact, and so one that may be replaced."""
+_PREFIX: Final = ".kern-build-"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
@@ -41,21 +42,30 @@ def check_output(output: Path, force: bool) -> None:
 def replacing(output: Path, force: bool) -> Iterator[Path]:
     """A new folder beside `output` that takes its place if the body succeeds, and goes if it fails.
 
+    Who reads the folder that was there when it is replaced goes on reading it: it is removed when they have finished.
     Raises OutputError, also for an OSError of the body: it is to do nothing but write.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as work:
-            folder = Path(work) / "new"
+        with ExitStack() as held, working_folder(_PREFIX, output.parent) as work:
+            folder, old = work / "new", work / "old"
             folder.mkdir()
             yield folder
             check_output(output, force)
             if force:
-                _swap(folder, output, Path(work) / "old")
+                _swap(folder, output, old)
+                _await_readers(folder if os.path.exists(folder) else old, held)
             else:
                 os.rename(folder, output)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}", _remedy(error, output)) from error
+
+
+def _await_readers(replaced: Path, held: ExitStack) -> None:
+    """Wait for those who read what was replaced, if anything was. Its manifest goes first: they look for it."""
+    if os.path.exists(replaced):
+        held.callback(os.close, locked_alone(replaced))
+        (replaced / MANIFEST).unlink(missing_ok=True)
 
 
 def _is_replaceable(output: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kern.device import open_device
 from kern.device.base import DeviceUnavailable
@@ -15,13 +15,16 @@ from kern.manifest.types import Kernel
 from kern.models.buffers import Limits
 from kern.models.config import TransformerConfig
 from kern.models.kernels.compile_cuda import check_architecture, compile_cuda_modules
-from kern.models.kernels.compile_host import compile_host_modules
+from kern.models.kernels.compile_host import HOST_TARGETS, check_host_target, compile_host_modules
 from kern.models.kernels.cuda_library import cuda_kernels
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.models.kernels.library import host_kernels
 from kern.models.recorded.pool import BlockLayout
 from kern.models.speculation.config import DraftConfig
+
+HOST: Final = "host"
+"""The target that stands for this machine's own processor."""
 
 
 class UnknownTarget(KernError):
@@ -45,24 +48,34 @@ class KernelSet:
 
 
 def check_target(target: str) -> None:
-    """Raises UnknownTarget for what is no target, before anything is fetched or compiled."""
-    if target not in ("auto", "host") and not target.startswith("sm_"):
-        raise UnknownTarget(f"no kernels can be built for the target {target!r}", "targets: host, sm_XX, auto")
+    """Raises UnknownTarget and UnknownHostTarget for what cannot be built, before anything is fetched or compiled."""
     if target.startswith("sm_"):
         check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
+    elif target in HOST_TARGETS:
+        check_host_target(target)
+    elif target not in ("auto", HOST):
+        raise UnknownTarget(
+            f"no kernels can be built for the target {target!r}",
+            f"targets: auto, host, {', '.join(HOST_TARGETS)}, sm_80 and later",
+        )
+
+
+def is_host(target: str) -> bool:
+    """Whether the target is this machine's processor, or an instruction set by name."""
+    return target == HOST or target in HOST_TARGETS
 
 
 def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None) -> KernelSet:
-    """Kernels for `target`: `host`, an architecture such as `sm_90a`, or `auto` for this machine's GPU or processor.
+    """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like, or `auto` for this machine's GPU or processor.
 
     `draft` is the draft that they are to run too.
-    Raises UnknownTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
+    Raises UnknownTarget, UnknownHostTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
     if target == "auto":
         target = _of_this_machine()
-    if target == "host":
-        modules = compile_host_modules(host_target())
+    if is_host(target):
+        modules = compile_host_modules(host_target() if target == HOST else target)
         return KernelSet(
             target, host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules
         )

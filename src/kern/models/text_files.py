@@ -41,6 +41,7 @@ def text_settings(config: TransformerConfig, text: TextSource, precision: Precis
             stop_ids=text.stop_ids,
             bos=text.bos,
             chat_template=text.chat_template,
+            special_tokens=dict(text.special_tokens),
             tokenizer_sha256=hashlib.sha256(tokenizer).hexdigest() if tokenizer is not None else None,
             decode_bytes=decode_bytes(config, precision),
         )

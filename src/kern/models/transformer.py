@@ -120,7 +120,7 @@ class _Transformer:
     def score(self) -> None:
         """The negative log-likelihood of each row's target."""
         b = self.buffers
-        p = self.builder.program("score", tokens=(1, self.limits.score_chunk))
+        p = self.builder.program("score", tokens=(1, min(self.limits.score_chunk, self.limits.chunk)))
         layers = self.layers(p, b.chunk_rows, "attention_prefill")
         layers.embedding()
         for layer in range(self.config.layers):

@@ -18,12 +18,16 @@ from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import TransformerConfig
 from kern.models.parameters import Shape, parameter_shapes
 from kern.models.precision import OWN, Precision, Stored
+from kern.models.rope import turns
 from kern.text.contract import PAGE
 
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
 _BLOCK: Final = 1 << 22
 """Elements converted at once."""
+_MAGNITUDE: Final = np.uint16(0x7FFF)
+_INFINITY: Final = np.uint16(0x7F80)
+"""A bf16 without its sign: from here on upwards they are infinite or NaN."""
 _DTYPES: Final[Mapping[Stored, np.dtype[Any]]] = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
 
 
@@ -77,13 +81,8 @@ def _rope_rows(config: TransformerConfig) -> int:
 
 
 def rope_table(config: TransformerConfig) -> NDArray[np.float32]:
-    """f32 [max_positions up to a whole page, head_dim]: cosines of a position's head_dim / 2 angles, then their sines.
-
-    Angle i of position p is p · theta^(-2i / head_dim) (Su et al. 2021, RoFormer, equation 15).
-    """
-    frequencies = config.rope_theta ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
-    angles = np.arange(_rope_rows(config))[:, None] * frequencies
-    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    """f32 [max_positions up to a whole page, head_dim]: cosines of a position's angles, then their sines."""
+    return turns(_rope_rows(config), config.head_dim, config.rope_theta, config.rope_scaling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,18 @@ def _blocks(weight: Weight, part: Part) -> Iterator[NDArray[Any]]:
             raise CheckpointError(f"{source} has the shape {tensor.shape}, the config says {part.shapes[source]}")
         flat = tensor.reshape(-1)
         for start in range(0, flat.size, _BLOCK):
-            yield flat[start : start + _BLOCK].astype(ml_dtypes.bfloat16, copy=False)
+            yield _finite(source, flat[start : start + _BLOCK])
+
+
+def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """The values in bf16. Raises CheckpointError where one is NaN or infinite, or becomes so."""
+    with np.errstate(over="ignore"):
+        block = values.astype(ml_dtypes.bfloat16, copy=False)
+    if np.bitwise_and(block.view(np.uint16), _MAGNITUDE).max(initial=0) < _INFINITY:
+        return block
+    if np.isfinite(values.astype(np.float32)).all():
+        raise CheckpointError(f"{name} has a value of {np.abs(values).max():g}, which bf16 cannot hold")
+    raise CheckpointError(f"{name} has a value that is not a finite number", "fetch the checkpoint again")
 
 
 def _put(file: BinaryIO, block: NDArray[Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -40,13 +41,25 @@ def states(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
     return {name: bases.states + offset for name, offset in plan.states.offsets.items()}
 
 
-def program_addresses(manifest: Manifest, program: str, plan: MemoryPlan, bases: Bases) -> ProgramAddresses:
-    """The addresses for one program."""
+def addresses(manifest: Manifest, plan: MemoryPlan, bases: Bases) -> dict[str, ProgramAddresses]:
+    """The addresses for each program. What all of them share is held once."""
+    lasting, fixed = resident(plan, bases), states(plan, bases)
+    return {name: _of_program(manifest, name, plan, bases, lasting, fixed) for name in manifest.programs}
+
+
+def _of_program(
+    manifest: Manifest,
+    program: str,
+    plan: MemoryPlan,
+    bases: Bases,
+    lasting: dict[str, int],
+    fixed: dict[str, int],
+) -> ProgramAddresses:
     planned = plan.workspace.offsets[program]
     buffers = {key: bases.workspace + offset for key, offset in planned.items() if isinstance(key, str)}
     scratch = {key: bases.workspace + offset for key, offset in planned.items() if not isinstance(key, str)}
     kept = _kept_scratch(manifest, manifest.programs[program], plan, bases)
-    return ProgramAddresses({**resident(plan, bases), **buffers}, states(plan, bases), {**scratch, **kept})
+    return ProgramAddresses(ChainMap(buffers, lasting), fixed, {**scratch, **kept})
 
 
 def _kept_scratch(manifest: Manifest, program: Program, plan: MemoryPlan, bases: Bases) -> dict[tuple[int, str], int]:

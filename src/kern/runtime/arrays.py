@@ -1,15 +1,14 @@
-"""Numpy arrays on their way to and from device memory."""
+"""Numpy arrays on their way from device memory."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from kern.device.base import Pending
-from kern.manifest.errors import KernError
 from kern.manifest.params import DType
 
 Array = NDArray[Any]
@@ -24,33 +23,6 @@ NUMPY_DTYPES: Final[dict[DType, np.dtype[Any]]] = {
     "i64": np.dtype(np.int64),
     "u8": np.dtype(np.uint8),
 }
-
-
-class WrongDType(KernError):
-    """An array's dtype is not its buffer's."""
-
-    code: ClassVar[str] = "dtype"
-    exit_code: ClassVar[int] = 2
-
-
-class TooLong(KernError):
-    """An array has more bytes than its buffer."""
-
-    code: ClassVar[str] = "too-long"
-    exit_code: ClassVar[int] = 2
-
-
-def dense_bytes(name: str, array: Array, dtype: DType, room: int) -> memoryview:
-    """The row-major bytes of an array for buffer `name` of `room` bytes. Raises WrongDType or TooLong."""
-    expected = NUMPY_DTYPES[dtype]
-    if array.dtype != expected:
-        raise WrongDType(f"buffer {name!r} is {dtype}, the array is {array.dtype}", f"give an array of {expected}")
-    if array.nbytes > room:
-        raise TooLong(
-            f"buffer {name!r} holds {room // expected.itemsize} values, the array has {array.size}",
-            "write no more than the buffer holds at its symbols' bounds",
-        )
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 class PendingArray:

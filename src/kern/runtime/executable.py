@@ -10,22 +10,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from kern.artifact.resolve import Resolution
 from kern.device.base import Device, Graph, Prepared, Stream
 from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer, Manifest
 from kern.runtime.addresses import Bases, resident, states
-from kern.runtime.arrays import Array, PendingArray, dense_bytes
+from kern.runtime.arrays import Array, PendingArray
+from kern.runtime.conversion import Given, as_array
 from kern.runtime.errors import Closed, NotReadable, NotWritable, unknown
-from kern.runtime.graph import Call, ExecutableGraph
+from kern.runtime.graph import Call, ExecutableGraph, pairs
 from kern.runtime.lowering import Linkage
 from kern.runtime.planner import MemoryPlan
 from kern.runtime.preparing import PreparedCalls
 from kern.runtime.profiling import LaunchTime, launch_times
-from kern.runtime.sizes import dimensions, highs
-from kern.runtime.symbols import Values, checked
+from kern.runtime.shapes import BufferShapes, first_row
+from kern.runtime.symbols import Values
 from kern.verifier import VerifiedManifest
-from kern.verifier.usage import symbols_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Executable:
         self._calls = PreparedCalls(
             loaded.verified, loaded.plan, loaded.bases, loaded.linkage, self._device, self._stream
         )
+        self._shapes = BufferShapes(loaded.verified)
         self._graphs: set[ExecutableGraph] = set()
         self._buffers = resident(loaded.plan, loaded.bases)
         self._states = states(loaded.plan, loaded.bases)
@@ -99,19 +102,25 @@ class Executable:
         """Sequences, as asked for at load."""
         return self._loaded.sequences
 
-    def write(self, name: str, array: Array) -> None:
-        """Copy `array` to the start of input `name`; what lies behind it stays as it was.
+    def write(self, name: str, array: Given, values: Values | None = None, *, at: int = 0) -> None:
+        """Copy `array` to input `name`, whose shape at `values` it must have, or at the symbols' bounds without.
 
-        The dtype must be the buffer's (ml_dtypes.bfloat16 and float8_e4m3fn where numpy has none); the bytes
-        are taken dense and row-major. `array` may be reused when the call returns. Raises UnknownName,
-        NotWritable, WrongDType, TooLong or Closed.
+        `values` are those of the call that is to read it; what lies behind stays as it was. With `at`, the array is
+        as many of the rows (the first dimension) as it has, from row `at` on, and the others stay as they were.
+        The array's dtype is the buffer's; what else is taken, `kern.runtime.conversion.as_array` says. It may be
+        strided, and be used again when the call returns. Raises UnknownName, NotWritable, WrongDType, WrongValue,
+        WrongShape, a SymbolError or Closed.
         """
         self._require_open()
         buffer = self._buffer(name)
         if buffer.class_ != "input":
             raise NotWritable(f"buffer {name!r} is of class {buffer.class_}", "the host writes inputs only")
-        data = dense_bytes(name, array, buffer.dtype, self._loaded.plan.sizes.buffers[name])
-        self._device.write(self._buffers[name], data, self._stream)
+        whole = self._shapes.at(name, values)
+        given = as_array(name, array, buffer.dtype)
+        row = first_row(name, given.shape, whole, at, at_bounds=values is None)
+        address = self._buffers[name] + (array_bytes(buffer.dtype, (row, *whole[1:])) if row else 0)
+        dense = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
+        self._device.write(address, dense.data, self._stream)
 
     def run(self, program: str, values: Values) -> None:
         """Run `program` at `values`, launch by launch; returns when it is under way.
@@ -137,9 +146,10 @@ class Executable:
         """Record calls, each a program and its values, as one graph that runs them in order.
 
         Nothing runs here. The values are part of the recording: it takes no others. Where the executable was
-        loaded with `check`, the graph runs launch by launch, each checked. Raises as `run` does.
+        loaded with `check`, the graph runs launch by launch, each checked. Raises as `run` does, and WrongCalls.
         """
         self._require_open()
+        calls = pairs(calls)
         prepared = [self._calls.prepared(program, values) for program, values in calls]
         if self._check:
             graph = ExecutableGraph(calls, partial(self._launch, prepared), self._graphs.discard)
@@ -166,10 +176,7 @@ class Executable:
                 f"buffer {name!r} is of class {buffer.class_}",
                 "the host reads outputs and carries; load with sharing=False to read every buffer",
             )
-        ranges = self._loaded.verified.ranges.buffers[name]
-        values = highs(ranges) if values is None else values
-        named = checked(symbols_of(buffer.shape), ranges, values, f"buffer {name!r}")
-        shape = dimensions(buffer.shape, named)
+        shape = self._shapes.at(name, values)
         size = array_bytes(buffer.dtype, shape)
         return PendingArray(self._device.read(self._buffers[name], size, self._stream), buffer.dtype, shape)
 
@@ -223,13 +230,13 @@ class Executable:
         return ExecutableGraph(calls, partial(recorded.launch, self._stream), release)
 
     def _buffer(self, name: str) -> Buffer:
-        if name not in self.manifest.buffers:
+        if not isinstance(name, str) or name not in self.manifest.buffers:
             raise unknown("buffer", name, self.manifest.buffers)
         return self.manifest.buffers[name]
 
     def _state(self, name: str) -> tuple[int, int]:
         """Its address, and its bytes."""
         self._require_open()
-        if name not in self._states:
+        if not isinstance(name, str) or name not in self._states:
             raise unknown("state", name, self._states)
         return self._states[name], self._loaded.plan.sizes.states[name]

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
+from kern.manifest.errors import KernError
 from kern.runtime.errors import Closed
 from kern.runtime.symbols import Values
 
 Call = tuple[str, Values]
 """A program and its symbol values."""
+
+
+class WrongCalls(KernError):
+    """What a graph is to record is not a list of calls."""
+
+    code: ClassVar[str] = "calls"
+    exit_code: ClassVar[int] = 2
+
+
+def pairs(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """The calls, each a program and its values. Raises WrongCalls."""
+    try:
+        return tuple((program, values) for program, values in calls)
+    except (TypeError, ValueError):
+        raise WrongCalls(
+            f"a graph records a list of calls, it is given {calls!r:.60}", 'give pairs, as [("step", {"n": 4})]'
+        ) from None
 
 
 class ExecutableGraph:

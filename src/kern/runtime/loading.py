@@ -12,7 +12,7 @@ from kern.artifact.resolve import Resolution
 from kern.artifact.targets import runs_on
 from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
-from kern.device.base import Device, DeviceError, Function, Module
+from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
 from kern.runtime.allocation import Progress, allocate
@@ -60,7 +60,7 @@ def load(
     bytes of weights bound, and of all.
 
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
-    ModuleError or AbiMismatch; whatever was taken by then has been given back.
+    TooManyBlocks, ModuleError or AbiMismatch; whatever was taken by then has been given back.
     """
     with ExitStack() as resources, open_folder(path) as folder:
         override = None if weights is None else Path(weights)
@@ -86,15 +86,36 @@ def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedMan
 
 def _open_device(name: str, tune: bool, resolution: Resolution, resources: ExitStack) -> Device:
     """The device asked for; `auto` is the one that runs the kind of the modules, the host if there are none."""
-    device = open_device(DEVICE_OF_MODULES[resolution.kind or "host"] if name == AUTO else name, tune=tune)
+    right = DEVICE_OF_MODULES[resolution.kind or "host"]
+    chosen = right if name == AUTO else name
+    of_its_kind = chosen.partition(":")[0] == right
+    if resolution.modules and not of_its_kind and chosen.partition(":")[0] in DEVICE_OF_MODULES.values():
+        raise WrongTarget(
+            f"this folder is built for {_targets(resolution)}, and the device {name} does not run such kernels",
+            f"choose the device {right}, or build the folder again for the device {name}",
+        )
+    try:
+        device = open_device(chosen, tune=tune)
+    except DeviceUnavailable as error:
+        if not (resolution.modules and of_its_kind):
+            raise
+        raise DeviceUnavailable(
+            f"this folder is built for {_targets(resolution)}: {error.message}", error.help
+        ) from error
     resources.callback(device.close)
     for module in resolution.modules:
         if not runs_on(module.target, device.target):
             raise WrongTarget(
-                f"kernels/{module.name} is built for {module.target}, device {device.name} runs {device.target}",
-                f"build the artifact for {device.name}, or choose another device",
+                f"kernels/{module.name} is built for {module.target}, and the device {device.name} runs "
+                f"{device.target}",
+                f"build the folder again with the target {device.target}, or choose another device",
             )
     return device
+
+
+def _targets(resolution: Resolution) -> str:
+    """What the modules are built for: `sm_90a`, or a list."""
+    return ", ".join(sorted({module.target for module in resolution.modules}))
 
 
 def _functions(

@@ -10,8 +10,7 @@ from kern.artifact.targets import runs_on
 from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import DeviceUnavailable, Module, Occupancy
-from kern.manifest.expressions import evaluate
-from kern.runtime.sizes import highs
+from kern.manifest.expressions import bounds
 from kern.verifier import VerifiedManifest
 
 Occupancies = Mapping[StepKey, Occupancy]
@@ -41,7 +40,7 @@ def occupancies(verified: VerifiedManifest, resolution: Resolution) -> Occupanci
                 modules[module.name] = device.load_module(module.image)
                 resources.callback(modules[module.name].unload)
             step = verified.manifest.kernels[kernel].impl.steps[index]
-            shared_mem = evaluate(step.shared_mem, highs(verified.ranges.kernels[kernel]))
+            shared_mem = bounds(step.shared_mem, verified.ranges.kernels[kernel])[1]
             function = modules[module.name].function(resolved.kernel.symbol)
             occupancy = device.occupancy(function, step.block, shared_mem)
             if occupancy is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -25,16 +25,21 @@ def place(blocks: Sequence[Block]) -> Offsets:
     among the blocks placed so far that are alive with it, or behind them. Y. Pisarchyk, J. Lee, "Efficient
     Memory Management for Deep Neural Net Inference", 2020, arXiv:2001.03288, section 5.2.
     """
-    placed: list[tuple[int, int, Block]] = []
-    offsets: dict[BlockKey, int] = {}
-    ordered = sorted(enumerate(blocks), key=lambda item: (-item[1].size, item[0]))
-    for order, block in ordered:
-        size = round_up(block.size)
-        offset = _best_gap(size, ((o, round_up(b.size)) for o, _, b in placed if _overlap(b, block)))
-        offsets[block.key] = offset
-        insort(placed, (offset, order, block))
-    size = max((offset + round_up(block.size) for offset, _, block in placed), default=0)
-    return Offsets(offsets, size)
+    near = _overlapping(blocks)
+    starts: dict[int, int] = {}
+    for order in sorted(range(len(blocks)), key=lambda order: (-blocks[order].size, order)):
+        placed = sorted((starts[other], other) for other in near[order] if other in starts)
+        occupied = ((start, round_up(blocks[other].size)) for start, other in placed)
+        starts[order] = _best_gap(round_up(blocks[order].size), occupied)
+    size = max((start + round_up(blocks[order].size) for order, start in starts.items()), default=0)
+    return Offsets({blocks[order].key: start for order, start in starts.items()}, size)
+
+
+def pairs(blocks: Sequence[Block]) -> int:
+    """How many pairs of blocks are alive at once, which is what placing them takes in time and memory."""
+    ends = sorted(block.last for block in blocks)
+    begun = enumerate(sorted(block.first for block in blocks))
+    return sum(earlier - bisect_left(ends, first) for earlier, first in begun)
 
 
 def peak(blocks: Sequence[Block]) -> int:
@@ -50,8 +55,17 @@ def peak(blocks: Sequence[Block]) -> int:
     return most
 
 
-def _overlap(one: Block, other: Block) -> bool:
-    return one.first <= other.last and other.first <= one.last
+def _overlapping(blocks: Sequence[Block]) -> list[list[int]]:
+    """For each block, those that are alive at some step with it."""
+    near: list[list[int]] = [[] for _ in blocks]
+    alive: list[int] = []
+    for order in sorted(range(len(blocks)), key=lambda order: blocks[order].first):
+        alive = [other for other in alive if blocks[other].last >= blocks[order].first]
+        for other in alive:
+            near[other].append(order)
+        near[order] += alive
+        alive.append(order)
+    return near
 
 
 def _best_gap(size: int, occupied: Iterable[tuple[int, int]]) -> int:

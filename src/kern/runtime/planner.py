@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from kern.manifest.arrays import ALIGNMENT, round_up
+from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.runtime.lifetimes import BlockKey, blocks
-from kern.runtime.offsets import peak, place
+from kern.runtime.offsets import pairs, peak, place
 from kern.runtime.sizes import ScratchKey, Sizes, sizes
 from kern.verifier import VerifiedManifest
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+MAX_PAIRS: Final = 2**22
+"""Most pairs of workspace blocks alive at once that are planned, over all programs; a large model has thousands."""
+
+
+class TooManyBlocks(KernError):
+    """So many buffers and scratch are alive at once that planning their memory would take too long."""
+
+    code: ClassVar[str] = "too-many-blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,8 @@ def plan(verified: VerifiedManifest, *, capacity: int = 4096, sequences: int = 1
     """Plan the memory of a manifest; needs neither its files nor a device.
 
     `capacity` counts the tokens of one sequence; see `sizes` for what a state takes. With `sharing` off,
-    every workspace buffer and every scratch has bytes of its own. Raises BadCapacity.
+    every workspace buffer and every scratch has bytes of its own. Raises BadCapacity,
+    TooManyBlocks.
     """
     manifest = verified.manifest
     reserved = sizes(verified, capacity, sequences)
@@ -110,6 +122,12 @@ def _io(manifest: Manifest, reserved: Sizes) -> Iterable[tuple[str | ScratchKey,
 
 def _workspace(manifest: Manifest, reserved: Sizes, sharing: bool) -> Workspace:
     alive = {program: blocks(manifest, program, reserved) for program in manifest.programs}
+    if (together := sum(map(pairs, alive.values()))) > MAX_PAIRS:
+        raise TooManyBlocks(
+            f"{together:,} pairs of workspace buffers and scratch are alive at once, more than the {MAX_PAIRS:,} that "
+            "are planned",
+            "use fewer of them, or end their use sooner",
+        )
     apart = _side_by_side(_own(manifest, reserved))
     bound = max(peak(of) for of in alive.values())
     if sharing:

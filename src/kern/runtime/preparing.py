@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from kern.device.base import Device, Prepared, Stream
-from kern.runtime.addresses import Bases, program_addresses
+from kern.runtime.addresses import Bases, addresses
 from kern.runtime.errors import unknown
 from kern.runtime.lowering import Linkage, lower
 from kern.runtime.planner import MemoryPlan
@@ -35,14 +35,14 @@ class PreparedCalls:
         self._linkage = linkage
         self._device = device
         self._stream = stream
-        self._addresses = {name: program_addresses(manifest, name, plan, bases) for name in manifest.programs}
-        self._needed = {name: program_symbols(manifest, name) for name in manifest.programs}
+        self._addresses = addresses(manifest, plan, bases)
+        self._needed = program_symbols(manifest)
         self._ranges = verified.ranges.programs
         self._kept: OrderedDict[tuple[str, tuple[int, ...]], Prepared] = OrderedDict()
 
     def prepared(self, program: str, values: Values) -> Prepared:
         """The launches of `program` at `values`. Raises UnknownName, a SymbolError or LaunchError."""
-        if program not in self._addresses:
+        if not isinstance(program, str) or program not in self._addresses:
             raise unknown("program", program, self._addresses)
         named = checked(self._needed[program], self._ranges[program], values, f"program {program!r}")
         key = (program, tuple(named.values()))

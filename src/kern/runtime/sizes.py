@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from kern.manifest.arrays import array_bytes, round_up
 from kern.manifest.errors import KernError
-from kern.manifest.expressions import Expr, Interval, evaluate
+from kern.manifest.expressions import Expr, Interval, bounds, evaluate
 from kern.manifest.types import Buffer, Scratch, State
+from kern.runtime.symbols import as_integer
 from kern.verifier import VerifiedManifest
 
 ScratchKey = tuple[str, str]
@@ -40,8 +41,9 @@ def sizes(verified: VerifiedManifest, capacity: int, sequences: int) -> Sizes:
     `sequences`. Raises BadCapacity.
     """
     for what, count in (("capacity", capacity), ("sequences", sequences)):
-        if count < 1:
-            raise BadCapacity(f"{what} is {count}", f"give {what} of at least 1")
+        integer = as_integer(count)
+        if integer is None or integer < 1:
+            raise BadCapacity(f"{what} is {count!r}", f"give {what}, an integer of at least 1")
     manifest, ranges = verified.manifest, verified.ranges
     return Sizes(
         {name: _most_bytes(buffer, ranges.buffers[name]) for name, buffer in manifest.buffers.items()},
@@ -65,7 +67,7 @@ def highs(ranges: Mapping[str, Interval]) -> dict[str, int]:
 
 
 def _most_bytes(array: Buffer | Scratch, ranges: Mapping[str, Interval]) -> int:
-    return array_bytes(array.dtype, dimensions(array.shape, highs(ranges)))
+    return array_bytes(array.dtype, (bounds(extent, ranges)[1] for extent in array.shape))
 
 
 def _state_bytes(state: State, capacity: int, sequences: int) -> int:

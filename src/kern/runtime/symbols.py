@@ -42,8 +42,12 @@ def checked(needed: frozenset[str], ranges: Mapping[str, Interval], values: Valu
     """The values of the `needed` symbols, every value given having been checked against `ranges`.
 
     A declared symbol that is not needed may be given: it is checked and left out. Raises SymbolMissing,
-    SymbolUnknown or SymbolOutOfBounds; `where` names the call in the message.
+    SymbolUnknown or SymbolOutOfBounds, SymbolError where they are not a mapping; `where` names the call in the message.
     """
+    if not isinstance(values, Mapping):
+        raise SymbolError(
+            f"{where}: the symbol values are a {type(values).__name__}, {values!r}", 'give a dict, as {"n": 4}'
+        )
     integers: dict[str, int] = {}
     for name, value in values.items():
         if name not in ranges:
@@ -58,15 +62,21 @@ def checked(needed: frozenset[str], ranges: Mapping[str, Interval], values: Valu
     return {name: integers[name] for name in sorted(needed)}
 
 
-def _integer(value: SupportsIndex, where: str, allowed: str) -> int:
+def as_integer(value: object) -> int | None:
+    """The integer that `value` is, of Python, numpy or the like; None for anything else, booleans too."""
     try:
-        if not isinstance(value, bool):
-            return operator.index(value)
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        pass
-    raise SymbolOutOfBounds(
-        f"{where} is a {type(value).__name__}, {value!r}, and no integer", f"give an integer in {allowed}"
-    )
+        return None
+
+
+def _integer(value: object, where: str, allowed: str) -> int:
+    integer = as_integer(value)
+    if integer is None:
+        raise SymbolOutOfBounds(
+            f"{where} is a {type(value).__name__}, {value!r}, not an integer", f"give an integer in {allowed}"
+        )
+    return integer
 
 
 def _known(ranges: Mapping[str, Interval]) -> str:

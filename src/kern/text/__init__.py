@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kern.text.chat import chat_prompt as chat_prompt
+    from kern.text.conversation import Conversation as Conversation
     from kern.text.generator import Generation as Generation
     from kern.text.generator import Generator as Generator
     from kern.text.generator import Token as Token
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kern.text.tokenizer import Tokenizer as Tokenizer
 
 _HOMES = {
+    "Conversation": "conversation",
     "Generation": "generator",
     "Generator": "generator",
     "Score": "scoring",

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Self, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from kern.manifest.errors import KernError
-from kern.manifest.expressions import INT_LIMIT, Add, Expr, Mul, Name, Sym, Wire, show
+from kern.manifest.expressions import INT_LIMIT, Add, Expr, Name, Sym, Wire, show
 from kern.manifest.params import DType
 from kern.manifest.types import Buffer, BufferClass, Manifest
 
 PAGE: Final = 16
 """Tokens in a page of the state."""
 TEXT_FILE: Final = "text.json"
+TEXT_VERSION: Final = 2
+"""Of text.json's form: it counts up when a folder of the form before would be read wrongly."""
 TOKENIZER_FILE: Final = "tokenizer.json"
 
 TOKENS: Final = Sym(sym="tokens")
@@ -34,6 +35,8 @@ class ContractError(KernError):
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=INT_LIMIT)]
 Size: TypeAlias = Annotated[int, Field(ge=1, lt=INT_LIMIT)]
 
+TokenName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z_]+_token$")]
+
 
 class DecodeBytes(Wire):
     """Bytes that one decode step of one sequence must read, as the provider counts them."""
@@ -45,18 +48,21 @@ class DecodeBytes(Wire):
 class TextSettings(Wire):
     """text.json: what only a text caller needs.
 
-    `vocabulary` is the number of token ids, `positions` the most tokens that a sequence may have. `embedding` is the
-    weight that is looked up by id: what keeps ids within it is that it has a row for each. `bos` is put before a
-    prompt given as text; None: nothing is. `tokenizer_sha256` is that of tokenizer.json, None where the folder has
-    none and prompts are ids.
+    `version` is that of this form. `vocabulary` is the number of token ids, `positions` the most tokens that a
+    sequence may have. `embedding` is the weight that is looked up by id: what keeps ids within it is that it has a row
+    for each. `stop_ids` end a text. `bos` is put before a prompt given as text; None: nothing is. `special_tokens` are
+    the tokens that a chat template knows by name (`{"eos_token": "<|im_end|>"}`). `tokenizer_sha256` is that of
+    tokenizer.json, None where the folder has none and prompts are ids.
     """
 
+    version: Literal[2] = TEXT_VERSION
     vocabulary: Size
     positions: Size
     embedding: Name
     stop_ids: tuple[Count, ...]
     bos: Count | None
     chat_template: str | None
+    special_tokens: dict[TokenName, str] = Field(default_factory=dict)
     tokenizer_sha256: str | None
     decode_bytes: DecodeBytes
 
@@ -112,6 +118,8 @@ STEP_INPUTS: Final = (
     BufferRequirement("cu_seqlens_q", "input", "i32", (Add(add=(SEQS, 1)),)),
 )
 NEXT_TOKEN: Final = BufferRequirement("next_token", "output", "i64", (SEQS,))
+"""-1, here and in the carries that hold tokens, where none can be chosen (`kern.text.choices`). A program that is given
+it back reads and writes only what is its own."""
 CARRIES: Final = (
     BufferRequirement("step_token", "carry", "i64", (SEQS,)),
     BufferRequirement("step_position", "carry", "i64", (SEQS,)),
@@ -136,123 +144,19 @@ SCORING: Final = (
 )
 
 
-def check_generation(manifest: Manifest, settings: TextSettings) -> None:
-    """Raises ContractError, listing everything that generation lacks."""
-    buffers = (*STEP_INPUTS, NEXT_TOKEN, *(CARRIES if "begin" in manifest.programs else ()))
-    _check(manifest, settings, "generate text", ("prefill", "decode"), buffers)
-
-
-def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
-    """The rows of a round: the anchor and the drafts after it, the most tokens that a round gives.
-
-    Raises ContractError where there is no draft model, or listing everything that driving one lacks.
-    """
-    if "begin_spec" not in manifest.programs:
-        raise ContractError(
-            "this folder has no draft model to speculate with",
-            "build it with `kern build MODEL --draft …`, or generate without --spec",
-        )
-    check_generation(manifest, settings)
-    rows = _round_rows(manifest)
-    if rows is None:
-        raise _lacking("speculate", [f"carry round_tokens: i64 [{SEQS.sym} * rows], two rows or more"])
-    _check(manifest, settings, "speculate", ("begin", *ROUND), (*CARRIES, *_speculation(rows)))
-    faults = [*_wrong_sizes(manifest, rows), *_short_rings(manifest, rows)]
-    if faults:
-        raise _lacking("speculate", faults)
-    return rows
-
-
 def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
     """The programs of a round of `rows` rows, each with the tokens that it is called with."""
     return tuple((name, rows - 1 if name == "draft" else rows) for name in ROUND)
 
 
-def _round_rows(manifest: Manifest) -> int | None:
-    """The rows that `round_tokens` has for each sequence; None where it does not say."""
-    buffer = manifest.buffers.get("round_tokens")
-    match buffer.shape if buffer is not None else ():
-        case (Mul(mul=(extent, rows)),) if extent == SEQS and rows >= 2:
-            return rows
-    return None
-
-
-def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
-    """What a caller of rounds of `rows` rows reads."""
-    each_row = (Mul(mul=(SEQS, rows)),)
-    return (
-        BufferRequirement("round_tokens", "carry", "i64", each_row),
-        BufferRequirement("predicted", "carry", "i64", each_row),
-        BufferRequirement("accepted", "carry", "i32", (SEQS, None)),
-        BufferRequirement("round_count", "carry", "i64", (SEQS,)),
-    )
-
-
-def _wrong_sizes(manifest: Manifest, rows: int) -> Iterator[str]:
-    """Programs that do not take as many tokens as a round gives them."""
-    whole = manifest.symbols[TOKENS.sym]
-    for name, tokens in (("begin_spec", 1), *round_calls(rows)):
-        narrowed = manifest.programs[name].symbols.get(TOKENS.sym)
-        low = whole.min if narrowed is None or narrowed.min is None else narrowed.min
-        high = whole.max if narrowed is None or narrowed.max is None else narrowed.max
-        if not low <= tokens <= high:
-            yield f"program {name} for {TOKENS.sym} = {tokens}"
-
-
-def _short_rings(manifest: Manifest, rows: int) -> Iterator[str]:
-    """Rings that do not hold the tokens of two rounds, or the counts of as many rounds as the tokens' ring holds."""
-    ring, counts = (manifest.buffers[name].shape[1] for name in ("token_ring", "accepted"))
-    assert isinstance(ring, int)
-    assert isinstance(counts, int)
-    if ring < 2 * rows:
-        yield f"{2 * rows} places in token_ring, for two rounds"
-    if counts < ring // rows:
-        yield f"{ring // rows} places in accepted, for as many rounds as token_ring holds"
-
-
-def check_scoring(manifest: Manifest, settings: TextSettings) -> None:
-    """Raises ContractError, listing everything that scoring lacks."""
-    _check(manifest, settings, "score text", ("score",), (*STEP_INPUTS, *SCORING))
-
-
-def _check(
-    manifest: Manifest,
-    settings: TextSettings,
-    purpose: str,
-    programs: tuple[str, ...],
-    buffers: tuple[BufferRequirement, ...],
-) -> None:
-    missing = [*_missing(manifest, programs, buffers), *_too_small(manifest, settings)]
-    if missing:
-        raise _lacking(purpose, missing)
-
-
-def _lacking(purpose: str, missing: list[str]) -> ContractError:
-    return ContractError(
-        f"this folder cannot {purpose}; it lacks " + "; ".join(missing),
-        "give a folder that keeps the text contract, or drive this one with kern.load",
-    )
-
-
-def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[BufferRequirement, ...]) -> Iterator[str]:
-    for symbol in (TOKENS.sym, SEQS.sym, PAGES.sym):
-        if symbol not in manifest.symbols:
-            yield f"symbol {symbol}"
-    for name in programs:
-        if name not in manifest.programs:
-            yield f"program {name}"
-    for asked in buffers:
-        found = manifest.buffers.get(asked.name)
-        if found is None or not asked.fits(found):
-            yield asked.describe()
-
-
-def _too_small(manifest: Manifest, settings: TextSettings) -> Iterator[str]:
-    """What text.json promises beyond what the manifest holds: ids and positions past it would be read anyway."""
-    table = manifest.buffers.get(settings.embedding)
-    rows = table.shape[0] if table is not None and table.class_ == "weight" else 0
-    if not isinstance(rows, int) or rows < settings.vocabulary:
-        yield f"weight {settings.embedding}: {settings.vocabulary} rows, one an id"
-    pages = manifest.symbols.get(PAGES.sym)
-    if pages is not None and pages.max * PAGE < settings.positions:
-        yield f"{PAGES.sym} up to {-(-settings.positions // PAGE)} for {settings.positions} positions"
+def call_limits(manifest: Manifest) -> dict[str, int]:
+    """The most sequences of a call, and the most tokens of a prefill; empty for what is not a text model."""
+    program = manifest.programs.get("prefill")
+    symbols = manifest.symbols
+    if program is None or not {TOKENS.sym, SEQS.sym} <= symbols.keys():
+        return {}
+    narrowed = {symbol: bounds.max for symbol, bounds in program.symbols.items() if bounds.max is not None}
+    return {
+        "sequences": symbols[SEQS.sym].max,
+        "chunk": narrowed.get(TOKENS.sym, symbols[TOKENS.sym].max),
+    }

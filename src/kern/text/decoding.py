@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import numpy as np
-
 from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
+from kern.text.choices import chosen
 from kern.text.sequence import PagedSequence
 
 AHEAD: Final = 4
@@ -31,7 +30,7 @@ def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -
     """Ids after `token` at `position`; each step takes its token from the one before on the device.
 
     Steps are launched ahead of what has been read while the device is busy, never past `steps`. Each goes one
-    position further, and leaves the token at position p at p modulo the size of the ring.
+    position further, and leaves the token at position p at p modulo the size of the ring. Raises UnusableLogits.
     """
     executable, apart = sequence.executable, stride(sequence.executable)
     sequence.place([token], position)
@@ -48,11 +47,11 @@ def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -
         ring = reading.wait()
         while given < reached:
             given += 1
-            yield int(ring[0, (position + given) % ring.shape[1]])
+            yield chosen(int(ring[0, (position + given) % ring.shape[1]]), "decode", position + given - 1)
 
 
 def host_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """Ids after `token` at `position`; each step waits for the one before."""
+    """Ids after `token` at `position`; each step waits for the one before. Raises UnusableLogits."""
     executable = sequence.executable
     begins = "begin" in executable.manifest.programs
     for step in range(steps):
@@ -60,5 +59,5 @@ def host_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> 
         if begins:
             sequence.run(("begin", 1))
         sequence.run(("decode", 1))
-        token = int(np.asarray(executable.read("next_token"))[0])
+        token = chosen(int(executable.read("next_token")[0]), "decode", position + step)
         yield token

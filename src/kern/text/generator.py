@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.contract import ContractError, check_generation, check_speculation, round_calls
+from kern.text.checks import check_generation, check_speculation
+from kern.text.contract import ContractError, round_calls
 from kern.text.decoding import Decode, device_fed, host_fed
-from kern.text.sequence import PagedSequence, PromptError, SizedCall, check_ids, check_room
+from kern.text.sequence import Ids, PagedSequence, PromptError, SizedCall, check_count, check_room, token_ids
 from kern.text.speculation import Driver, Rounds, device_driven, host_driven, speculative
+from kern.text.stop_strings import StopStrings, check_stops
 from kern.text.tokenizer import TextStream, Tokenizer
 
-Stop = Literal["length", "stop_token"]
+Stop = Literal["length", "stop_token", "stop_text"]
+
+CHUNK: Final = 512
+"""Most tokens of a prefill call where the program takes as many."""
 
 DRIVERS: Final[dict[Driver, Rounds]] = {"device": device_driven, "host": host_driven}
 
@@ -33,22 +38,35 @@ class Generation:
 
     `accepted` are the drafts that each round accepted, where it speculates: a round gives one token more than that,
     of which the last round's may lie past the end and be dropped. `stop` is None until the end. The stop token is
-    the last of `output_ids`; text held back for an incomplete character comes with the last token. Times are in
-    seconds; decode's is the time spent waiting for tokens, the caller's own left out.
+    the last of `output_ids`, and so is the token that completes a stop string, whose text is left out; text held back
+    for an incomplete character, or what may be the beginning of a stop string, comes with the last token at the
+    latest. `reused` tokens of the prompt had their state already. Times are in seconds; decode's is the time spent
+    waiting for tokens, the caller's own left out.
     """
 
-    def __init__(self, generator: Generator, prompt_ids: Sequence[int], max_tokens: int, ignore_stop: bool) -> None:
+    def __init__(
+        self,
+        generator: Generator,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        stop_ids: Collection[int],
+        stops: Sequence[str],
+        after: Generation | None,
+    ) -> None:
         self.prompt_ids = tuple(prompt_ids)
         self.output_ids: list[int] = []
         self.accepted: list[int] = []
         self.text = ""
         self.stop: Stop | None = None
+        self.reused = 0
         self.prefill_s = 0.0
         self.decode_s = 0.0
         self._generator = generator
         self._max_tokens = max_tokens
-        self._stop_ids = frozenset() if ignore_stop else frozenset(generator.tokenizer.settings.stop_ids)
-        self._tokens = self._run()
+        self._stop_ids = frozenset(stop_ids)
+        self._stops = tuple(stops)
+        self._number: int | None = None
+        self._tokens = self._run(after)
 
     @property
     def capacity_full(self) -> bool:
@@ -61,22 +79,36 @@ class Generation:
     def __next__(self) -> Token:
         return next(self._tokens)
 
-    def _run(self) -> Iterator[Token]:
+    def state_ids(self, generator: Generator) -> Sequence[int]:
+        """The ids from the first on whose state `generator` finds in place; none once another text has been begun.
+
+        A token has its state once what follows it is known. With speculation the draft's counts too: a round makes
+        that of the rows of the round before it, and what a plain step decodes has none.
+        """
+        if generator is not self._generator or self._number is None or not generator.holds(self._number):
+            return ()
+        count = len(self.prompt_ids) - 1
+        count += len(self.output_ids) if generator.spec is None else sum(1 + each for each in self.accepted[:-1])
+        return (*self.prompt_ids, *self.output_ids)[:count]
+
+    def _run(self, after: Generation | None) -> Iterator[Token]:
         generator, prompt = self._generator, self.prompt_ids
+        if after is not None:
+            self.reused = _common(prompt[:-1], after.state_ids(generator))
         started = time.perf_counter()
-        number = generator.prefill(prompt[:-1])
+        number = self._number = generator.prefill(prompt[:-1], self.reused)
         self.prefill_s = time.perf_counter() - started
         # The last token needs no state of its own, so one more than the room left can be generated.
         steps = min(self._max_tokens, generator.capacity - len(prompt) + 1)
         ids = generator.decode(number, prompt[-1], len(prompt) - 1, steps, self.accepted)
-        stream = TextStream(generator.tokenizer)
+        stream = StopStrings(TextStream(generator.tokenizer, prompt), self._stops)
         for step in range(steps):
             started = time.perf_counter()
             id = _existing(next(ids), generator.tokenizer)
             self.decode_s += time.perf_counter() - started
             self.output_ids.append(id)
             text = stream.add(id)
-            stop = self._stop(id, steps - step - 1)
+            stop = "stop_text" if stream.found else self._stop(id, steps - step - 1)
             if stop is not None:
                 text += stream.finish()
             self.text += text
@@ -99,12 +131,12 @@ class Generator:
         executable: Executable,
         tokenizer: Tokenizer,
         *,
-        chunk: int = 512,
+        chunk: int | None = None,
         eager: bool = False,
         host_fed: bool = False,
         spec: Driver | None = None,
     ) -> None:
-        """`chunk` is the most tokens a prefill call takes, at most what the program allows.
+        """`chunk` is the most tokens a prefill call takes; None: 512, or what the program takes where that is less.
 
         `graphs` says what was recorded as a graph, program and tokens; with `eager`, nothing is. With
         `host_fed`, each step waits for the one before, though the manifest could feed itself. With `spec`, the
@@ -117,11 +149,14 @@ class Generator:
             raise PromptError(f"spec is {spec!r}", f"give one of {', '.join(map(repr, DRIVERS))}, or None")
         self.spec: Driver | None = spec
         self.rows = 1 if spec is None else check_speculation(executable.manifest, tokenizer.settings)
-        if chunk < 1:
-            raise PromptError(f"a chunk of {chunk} tokens is none", "give at least 1")
+        if chunk is not None:
+            check_count("chunk", chunk)
         self.tokenizer = tokenizer
         self._sequence = PagedSequence(executable, tokenizer.settings)
-        self._chunk = min(chunk, self._sequence.most_tokens("prefill"))
+        most = self._sequence.most_tokens("prefill")
+        if chunk is not None and not 1 <= chunk <= most:
+            raise PromptError(f"the chunk is {chunk} tokens", f"give 1 to {most}, as many as program prefill takes")
+        self._chunk = min(CHUNK, most) if chunk is None else chunk
         self._decode = _decode(executable, host_fed)
         recorded = {} if eager else self._recorded()
         for calls in recorded.values():
@@ -143,25 +178,42 @@ class Generator:
         """Tokens that a prompt and what follows it may have; the very last token needs no place."""
         return self._sequence.capacity
 
-    def generate(self, prompt: str | Sequence[int], *, max_tokens: int = 128, ignore_stop: bool = False) -> Generation:
+    def generate(
+        self,
+        prompt: str | Ids,
+        *,
+        max_tokens: int = 128,
+        ignore_stop: bool = False,
+        stop: Sequence[str] = (),
+        after: Generation | None = None,
+    ) -> Generation:
         """Generate after `prompt`, text or token ids; the work is done as tokens are asked for.
 
-        Raises PromptError for an empty prompt, one longer than the capacity, or an id out of range;
-        NoTokenizer for text where the folder has no tokenizer.
+        It ends before the first text of `stop` that is complete; `ignore_stop` goes on after stop tokens alone. The
+        state of the ids that the prompt shares with `after`, an earlier generation of this generator, is used
+        again, where no other text has been begun since. Raises PromptError for an empty prompt, one longer than the
+        capacity, an id out of range, or a stop string that no text has in it; NoTokenizer for text where the folder
+        has no tokenizer. Asking for a token raises UnusableLogits where none can be chosen.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        check_prompt(ids, self.tokenizer, self.capacity)
-        if max_tokens < 1:
-            raise PromptError(f"max_tokens is {max_tokens}", "give at least 1")
-        return Generation(self, ids, max_tokens, ignore_stop)
+        given = check_prompt(ids, self.tokenizer, self.capacity)
+        check_count("max_tokens", max_tokens)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        check_stops(stops, self.tokenizer)
+        stop_ids = () if ignore_stop else self.tokenizer.settings.stop_ids
+        return Generation(self, given, max_tokens, stop_ids, stops, after)
 
-    def prefill(self, ids: Sequence[int]) -> int:
-        """Begin a text with the state of `ids`, from position 0, and give its number.
+    def holds(self, text: int) -> bool:
+        """Whether the state is still that of the text of this number."""
+        return self._sequence.holds(text)
+
+    def prefill(self, ids: Sequence[int], reused: int = 0) -> int:
+        """Begin a text with the state of `ids`, and give its number; the first `reused` have theirs already.
 
         A full chunk replays a graph, the rest runs eagerly. What was under way in the executable is superseded.
         """
         number = self._sequence.begin()
-        for start in range(0, len(ids), self._chunk):
+        for start in range(reused, len(ids), self._chunk):
             chunk = ids[start : start + self._chunk]
             self._sequence.place(chunk, start)
             self._sequence.run(("prefill", len(chunk)))
@@ -190,10 +242,17 @@ class Generator:
         return {each: (each,) for each in (*single, *(round_calls(self.rows) if self.spec else ()))}
 
 
-def check_prompt(ids: Sequence[int], tokenizer: Tokenizer, capacity: int) -> None:
-    """Raises PromptError for a prompt that cannot be run: no tokens or too many, or an id out of range."""
-    check_ids(ids, tokenizer)
-    check_room(f"the prompt has {counted(len(ids), 'token')}", len(ids), capacity, tokenizer.settings)
+def check_prompt(ids: Ids, tokenizer: Tokenizer, capacity: int) -> list[int]:
+    """The ids as integers. Raises PromptError for a prompt that cannot be run: no tokens or too many, or a wrong id."""
+    given = token_ids(ids, tokenizer)
+    check_room(f"the prompt has {counted(len(given), 'token')}", len(given), capacity, tokenizer.settings)
+    return given
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids both begin with."""
+    return next((place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+                min(len(first), len(second)))  # fmt: skip
 
 
 def _existing(id: int, tokenizer: Tokenizer) -> int:

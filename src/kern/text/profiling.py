@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kern.runtime.executable import Executable
 from kern.runtime.profiling import LaunchTime
-from kern.text.contract import check_generation
+from kern.text.checks import check_generation
 from kern.text.sequence import PagedSequence, check_room
 from kern.text.tokenizer import Tokenizer
 

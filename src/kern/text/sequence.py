@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, SupportsIndex
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kern.manifest.errors import KernError
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
 from kern.runtime.profiling import LaunchTime
+from kern.runtime.symbols import as_integer
 from kern.text.contract import PAGE, PAGES, SEQS, TOKENS, TextSettings
 from kern.text.tokenizer import Tokenizer
 
@@ -49,7 +51,7 @@ class PagedSequence:
         self._graphs: dict[tuple[SizedCall, ...], ExecutableGraph] = {}
         self.capacity = min(executable.capacity, settings.positions)
         self._pages = -(-self.capacity // PAGE)
-        executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1))
+        executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1), self.values(1))
 
     def begin(self) -> int:
         """Take the state for a new text, and give the text's number."""
@@ -57,9 +59,13 @@ class PagedSequence:
         _TEXTS[self.executable] = number
         return number
 
+    def holds(self, text: int) -> bool:
+        """Whether the text of this number is the last one begun."""
+        return _TEXTS.get(self.executable) == text
+
     def require(self, text: int) -> None:
         """Raises Superseded where a text has been begun since the one of this number."""
-        if _TEXTS[self.executable] != text:
+        if not self.holds(text):
             raise Superseded("another text has taken this executable's state", "finish one before beginning the next")
 
     def most_tokens(self, program: str) -> int:
@@ -74,12 +80,12 @@ class PagedSequence:
         """Write the inputs of a call whose first token stands at position `start`."""
         end = start + len(ids)
         positions = np.arange(start, end, dtype=np.int64)
-        write = self.executable.write
-        write("token_ids", np.asarray(ids, dtype=np.int64))
-        write("positions", positions)
-        write("slot_mapping", positions)
-        write("seq_lens", np.array([end], dtype=np.int32))
-        write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32))
+        write, values = self.executable.write, self.values(len(ids))
+        write("token_ids", np.array(ids, dtype=np.int64), values)
+        write("positions", positions, values)
+        write("slot_mapping", positions, values)
+        write("seq_lens", np.array([end], dtype=np.int32), values)
+        write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32), values)
 
     def record(self, *calls: SizedCall) -> None:
         """Have `run` of these calls replay a graph from now on."""
@@ -87,11 +93,11 @@ class PagedSequence:
 
     def recorded(self, *calls: SizedCall) -> ExecutableGraph:
         """A graph that runs these calls over the inputs in place."""
-        return self.executable.graph([(program, self._values(tokens)) for program, tokens in calls])
+        return self.executable.graph([(program, self.values(tokens)) for program, tokens in calls])
 
     def profile(self, program: str, tokens: int) -> tuple[LaunchTime, ...]:
         """Run `program` over the inputs in place, and wait; the time of each launch."""
-        return self.executable.profile(program, self._values(tokens))
+        return self.executable.profile(program, self.values(tokens))
 
     def run(self, *calls: SizedCall) -> None:
         """Run these calls, in order, over the inputs in place."""
@@ -100,20 +106,44 @@ class PagedSequence:
             graph.launch()
             return
         for program, tokens in calls:
-            self.executable.run(program, self._values(tokens))
+            self.executable.run(program, self.values(tokens))
 
-    def _values(self, tokens: int) -> dict[str, int]:
+    def values(self, tokens: int) -> dict[str, int]:
+        """The symbol values of a call of so many tokens."""
         return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}
 
 
-def check_ids(ids: Sequence[int], tokenizer: Tokenizer) -> None:
-    """Raises PromptError where there are none, or one is not in the vocabulary."""
+Ids = Sequence[SupportsIndex] | NDArray[np.integer]
+"""Token ids: integers of Python, numpy or the like in an order, or one dimension of an array."""
+
+
+def token_ids(ids: Ids, tokenizer: Tokenizer) -> list[int]:
+    """The ids as integers. Raises PromptError for none at all, and for one that is not in the vocabulary."""
+    if isinstance(ids, np.ndarray) and ids.ndim == 1:
+        ids = ids.tolist()
+    if not isinstance(ids, Sequence) or isinstance(ids, str | bytes | bytearray):
+        raise PromptError(
+            f"the prompt is a {type(ids).__name__}, neither text nor a list of token ids", "give a list of integers"
+        )
     if not ids:
         raise PromptError("the prompt is empty", "give at least one token")
     vocabulary = tokenizer.settings.vocabulary
-    for place, id in enumerate(ids):
+    integers = []
+    for place, given in enumerate(ids):
+        id = as_integer(given)
+        if id is None:
+            raise PromptError(f"token id {given!r} at place {place} is not an integer", f"ids are 0…{vocabulary - 1}")
         if not 0 <= id < vocabulary:
             raise PromptError(f"token id {id} at place {place} is out of range", f"ids are 0…{vocabulary - 1}")
+        integers.append(id)
+    return integers
+
+
+def check_count(what: str, count: object) -> None:
+    """Raises PromptError for a number of tokens that is not an integer of at least 1."""
+    integer = as_integer(count)
+    if integer is None or integer < 1:
+        raise PromptError(f"{what} is {count!r}", "give an integer of at least 1")
 
 
 def check_room(what: str, tokens: int, capacity: int, settings: TextSettings) -> None:

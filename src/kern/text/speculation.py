@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kern.manifest.errors import KernError
 from kern.runtime.arrays import PendingArray
+from kern.text.choices import NO_TOKEN, chosen
 from kern.text.contract import round_calls
 from kern.text.decoding import Decode, stride
 from kern.text.sequence import PagedSequence
@@ -133,8 +134,12 @@ def host_driven(sequence: PagedSequence, rows: int, token: int, position: int, s
 
 
 def agreement(drafts: NDArray[np.int64], predicted: NDArray[np.int64]) -> int:
-    """How many of the drafts, from the first, are what the target predicts there, [n] and [n + 1] ids."""
-    wrong = np.flatnonzero(drafts != predicted[: len(drafts)])
+    """How many of the drafts, from the first, are what the target predicts there, [n] and [n + 1] ids.
+
+    No draft agrees with a prediction of NO_TOKEN.
+    """
+    there = predicted[: len(drafts)]
+    wrong = np.flatnonzero((drafts != there) | (there == NO_TOKEN))
     return int(wrong[0]) if len(wrong) else len(drafts)
 
 
@@ -152,17 +157,17 @@ def _require_at(sequence: PagedSequence, token: int, position: int) -> None:
 def speculative(rounds: Rounds, rows: int, rest: Decode, accepted: list[int]) -> Decode:
     """Rounds as a stream of ids; `rest` decodes those for which no round has room.
 
-    The drafts that each round accepts are appended to `accepted` before its ids are given.
+    The drafts that each round accepts are appended to `accepted` before its ids are given. Raises UnusableLogits.
     """
 
     def decode(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
         given = 0
         for each in rounds(sequence, rows, token, position, steps):
             accepted.append(each.accepted)
-            wanted = each.ids[: steps - given]
-            given += len(wanted)
-            token = wanted[-1]
-            yield from wanted
+            for id in each.ids[: steps - given]:
+                token = chosen(id, "verify", position + given)
+                given += 1
+                yield token
             if given == steps:
                 return
         yield from rest(sequence, token, position + given, steps - given)

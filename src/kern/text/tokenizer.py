@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from kern.artifact.errors import FileMissing
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.manifest.errors import KernError
-from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, ContractError, TextSettings, fault
+from kern.text.contract import TEXT_FILE, TEXT_VERSION, TOKENIZER_FILE, ContractError, TextSettings, fault
+from kern.text.tokenizer_file import TokenizerError, TokenizerFile
 
 
 class NoTokenizer(KernError):
@@ -35,7 +36,7 @@ class Tokenizer:
     def __init__(self, settings: TextSettings, tokenizer_json: str | None) -> None:
         """`tokenizer_json` is the text of tokenizer.json. Raises ContractError where it is no tokenizer."""
         self.settings = settings
-        self._tokenizer: Any = None if tokenizer_json is None else _read(tokenizer_json)
+        self._tokenizer = None if tokenizer_json is None else _read(tokenizer_json)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -61,33 +62,26 @@ class Tokenizer:
         return self._tokenizer is not None
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a prompt, the model's own beginning included. Raises NoTokenizer and NotText."""
+        """The ids of a prompt, the model's own beginning included. Raises NoTokenizer, NotText, TokenizerError."""
         bos = [] if self.settings.bos is None else [self.settings.bos]
         return bos + self.encode_exactly(text)
 
     def encode_exactly(self, text: str) -> list[int]:
-        """The ids of `text` with nothing added. Raises NoTokenizer and NotText."""
+        """The ids of `text` with nothing added. Raises NoTokenizer, NotText and TokenizerError."""
         if self._tokenizer is None:
             raise NoTokenizer("this folder has no tokenizer", "give token ids in place of text")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise NotText(f"the text has half a character at place {error.start}", "give text in UTF-8") from None
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return self._tokenizer.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, special tokens left out; nothing where the folder has no tokenizer."""
-        if self._tokenizer is None:
-            return ""
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
-        return text
+        """The text of `ids`, special tokens left out; nothing where the folder has no tokenizer.
 
-    def token(self, id: int | None) -> str:
-        """How the vocabulary spells one id (`<|im_end|>`); nothing for None or an unknown id."""
-        if self._tokenizer is None or id is None:
-            return ""
-        return self._tokenizer.id_to_token(id) or ""
+        Raises TokenizerError.
+        """
+        return "" if self._tokenizer is None else self._tokenizer.decode(ids)
 
 
 class TextStream:
@@ -95,12 +89,15 @@ class TextStream:
 
     A character of UTF-8 may be spread over several tokens. So the text of a few ids is decoded with and
     without the new ones, and the difference is given out once it does not end in an incomplete character.
+    What comes before belongs to the text: some decoders leave out a space at the very beginning of a text, and
+    nowhere else.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        """`before` are the ids of the prompt; their text is not given out."""
         self._tokenizer = tokenizer
-        self._ids: list[int] = []
-        self._given = 0
+        self._ids = _context(tokenizer, before)
+        self._given = len(self._ids)
 
     def add(self, id: int) -> str:
         """The text that `id` completes, which may be none."""
@@ -127,17 +124,28 @@ class TextStream:
         self._given = len(self._ids)
 
 
-def _read(tokenizer_json: str) -> Any:
-    from tokenizers import Tokenizer as Library
+def _context(tokenizer: Tokenizer, before: Sequence[int]) -> list[int]:
+    """The last ids with a text, all of them where there is none; no ids where the last character is not whole.
 
+    The bytes of a character are four tokens at most: of eight, some are the character before.
+    """
+    count = 1
+    while count < 2 * len(before):
+        ids = list(before[-count:])
+        text = tokenizer.decode(ids)
+        if text and not text.endswith("\ufffd"):
+            return ids
+        if text and count >= 8:
+            return []
+        count *= 2
+    return [] if tokenizer.decode(before) else list(before)
+
+
+def _read(tokenizer_json: str) -> TokenizerFile:
     try:
-        return Library.from_buffer(tokenizer_json.encode())
-    except (KeyboardInterrupt, MemoryError):
-        raise
-    except BaseException as error:
-        # The library raises Exception itself, and where a file makes its Rust code panic, no Exception at all.
-        reason = str(error).partition("\n")[0]
-        raise ContractError(f"{TOKENIZER_FILE} is no tokenizer: {reason}", "build the folder again") from error
+        return TokenizerFile(tokenizer_json)
+    except TokenizerError as error:
+        raise ContractError(error.message, "build the folder again") from error
 
 
 def _text_file(folder: ArtifactFolder) -> str:
@@ -149,8 +157,21 @@ def _text_file(folder: ArtifactFolder) -> str:
         ) from None
 
 
+class _Version(BaseModel):
+    """What a text.json of any form says of its form; the first one said nothing."""
+
+    version: int = 1
+
+
 def _settings(content: str, path: Path) -> TextSettings:
     try:
+        version = _Version.model_validate_json(content).version
+        if version != TEXT_VERSION:
+            age = "an older" if version < TEXT_VERSION else "a newer"
+            raise ContractError(
+                f"{path} has version {version}, not {TEXT_VERSION}: {age} kern built this folder",
+                "build it again, with `kern build … --force`",
+            )
         return TextSettings.model_validate_json(content)
     except ValidationError as error:
         raise ContractError(f"{path}: {fault(error)}", "build the folder again") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.params import DType
 from kern.manifest.types import BufferArg, Dispatch, DispatchArg, Program
+from kern.verifier import results
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
 from kern.verifier.unresolved import Unresolved, slots
@@ -18,7 +20,7 @@ NOTHING_WROTE = Code(
     "read of what nothing wrote",
     "A workspace or output holds nothing at the start of a program: its memory served others before. Some earlier "
     "dispatch of the same program must write it; a write to any part counts. What outlives a program is a carry.",
-    edit("/programs/fill/dispatches/1/args/1", '{"buf": "scaled"}', '{"buf": "mixed"}'),
+    edit("/programs/fill/dispatches/0/args/0/buf", '"scaled"', '"mixed"'),
 )
 INPUT_WRITTEN = Code(
     "K0802",
@@ -63,8 +65,10 @@ def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
     for name in scope.manifest.buffers:
         if name in never and not {None, scope.manifest.buffers[name].dtype} & unresolved.written:
             yield _never_written(scope, name)
+    yield from results.check(scope, unresolved)
+    classes = _Classes.of(scope, never | unresolved.mispassed)
     for name, program in scope.manifest.programs.items():
-        yield from _Walk(scope, never | unresolved.mispassed).check(program, ("programs", name, "dispatches"))
+        yield from _Walk(scope, classes).check(program, ("programs", name, "dispatches"))
 
 
 def _touched(scope: Scope, dispatch: Dispatch) -> Iterator[str]:
@@ -85,16 +89,31 @@ def _never_written(scope: Scope, name: str) -> Diagnostic:
     )
 
 
-class _Walk:
-    """One program in order. `excused` are buffers whose lack of a write is told elsewhere."""
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """What the walks of all programs share: `given` hold something at a program's start, `fixed` are never written."""
 
-    def __init__(self, scope: Scope, excused: set[str]) -> None:
-        self.scope = scope
+    given: frozenset[str]
+    fixed: frozenset[str]
+    dtypes: Mapping[str, DType]
+
+    @classmethod
+    def of(cls, scope: Scope, excused: set[str]) -> _Classes:
+        """`excused` are buffers whose lack of a write is told elsewhere."""
         buffers = scope.manifest.buffers
         given = {name for name, buffer in buffers.items() if buffer.class_ in ("input", "weight", "carry")}
-        self.written = given | excused
-        self.dtypes = {name: buffer.dtype for name, buffer in buffers.items()}
-        self.fixed = {name for name, buffer in buffers.items() if buffer.class_ in ("input", "weight")}
+        fixed = {name for name, buffer in buffers.items() if buffer.class_ in ("input", "weight")}
+        dtypes = {name: buffer.dtype for name, buffer in buffers.items()}
+        return cls(frozenset(given | excused), frozenset(fixed), dtypes)
+
+
+class _Walk:
+    """One program in order."""
+
+    def __init__(self, scope: Scope, classes: _Classes) -> None:
+        self.scope = scope
+        self.given, self.fixed, self.dtypes = classes.given, classes.fixed, classes.dtypes
+        self.written: set[str] = set()
         self.maybe_written: set[DType | None] = set()
 
     def check(self, program: Program, path: Path) -> Iterator[Diagnostic]:
@@ -110,7 +129,7 @@ class _Walk:
                     if writes and param.dtype is not None:
                         self.maybe_written.add(param.dtype)
                     continue
-                if reads and arg.buf not in self.written:
+                if reads and arg.buf not in self.given and arg.buf not in self.written:
                     yield from self._read(arg.buf, (*path, index, "args", position))
                 if writes:
                     written.append(arg.buf)
@@ -137,4 +156,4 @@ class _Walk:
         return WEIGHT_WRITTEN.at(path, f"`{name}` is a weight", "write to a workspace")
 
 
-CODES = (NOTHING_WROTE, INPUT_WRITTEN, WEIGHT_WRITTEN, OUTPUT_NEVER_WRITTEN, CARRY_NEVER_WRITTEN)
+CODES = (NOTHING_WROTE, INPUT_WRITTEN, WEIGHT_WRITTEN, OUTPUT_NEVER_WRITTEN, CARRY_NEVER_WRITTEN, *results.CODES)

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Final, cast
 
 from kern.manifest.counts import counted
-from kern.manifest.diagnostics import Code, Diagnostic, Path
+from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.expressions import Sym
 from kern.manifest.params import Param
 from kern.manifest.types import BufferArg, Dispatch, DispatchArg, ExprArg, Literals, StateArg
-from kern.verifier import addresses, reach, values
+from kern.verifier import addresses, aliasing, reach, values
 from kern.verifier.example import edit
 from kern.verifier.expressions import faults
 from kern.verifier.found import Found
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 
+MAX_LAUNCHED: Final = 2**20
+"""Most arguments of the launches of all programs together, each launch counting as one more."""
+
+_RECORD_STEP = (
+    '{"symbol": "record_f32", "params": ["in buffer<f32>", "inout ptr", "i32", "u32"], "block": [256, 1, 1], '
+    '"grid": [1, 1, 1], "args": [{"arg": 0}, {"arg": 1}, {"arg": 2}, {"arg": 3}]}'
+)
+_FIRST = (
+    '{"kernel": "product", "args": [{"buf": "mixed"}, {"buf": "signal"}, {"buf": "filter"}, {"sym": "rows"}, '
+    '{"i32": 128}, {"i32": 64}]}'
+)
+_SECOND = '{"kernel": "scale", "args": [{"buf": "scaled"}, {"buf": "mixed"}, {"f32": 0.5}]}'
+_THIRD = '{"kernel": "record", "args": [{"buf": "scaled"}, {"state": "history"}, {"i32": 0}, {"u32": 128}]}'
 _SCALE = "/programs/fill/dispatches/1"
 _RECORD = "/programs/fill/dispatches/2"
 
@@ -63,15 +76,41 @@ ARGUMENT_KIND = Code(
 )
 
 
+TOO_MANY_LAUNCHES = Code(
+    "K0719",
+    "too many launches",
+    "A dispatch makes every launch of its kernel, so a short file can ask for billions. All dispatches of all programs "
+    "together may make launches of 1,048,576 arguments, counting one more for each launch: a hundred times what large "
+    "models take. Give a kernel fewer steps, or dispatch it less often.",
+    Example(
+        {
+            "/kernels/record/impl/steps": f"[{', '.join([_RECORD_STEP] * 512)}]",
+            "/programs/fill/dispatches": f"[{', '.join([_FIRST, _SECOND, *[_THIRD] * 410])}]",
+        },
+        {},
+    ),
+)
+
+
 def check(scope: Scope) -> Iterator[Diagnostic]:
     """Everything of rule 7."""
-    for program, body in scope.manifest.programs.items():
+    manifest = scope.manifest
+    of_kernel = {
+        name: sum(1 + len(step.args) for step in kernel.impl.steps) for name, kernel in manifest.kernels.items()
+    }
+    dispatches = (dispatch for program in manifest.programs.values() for dispatch in program.dispatches)
+    launched = sum(of_kernel.get(dispatch.kernel, 0) for dispatch in dispatches)
+    if launched > MAX_LAUNCHED:
+        message = f"the launches of all programs have {launched:,} arguments, more than {MAX_LAUNCHED:,}"
+        yield TOO_MANY_LAUNCHES.at(("programs",), message, "give a kernel fewer steps, or dispatch it less often")
+    for program, body in manifest.programs.items():
         for index, dispatch in enumerate(body.dispatches):
-            for found in _dispatch(scope, program, dispatch):
+            for found in _dispatch(scope, program, dispatch, launched <= MAX_LAUNCHED):
                 yield found.under(("programs", program, "dispatches", index))
 
 
-def _dispatch(scope: Scope, program: str, dispatch: Dispatch) -> Iterator[Found]:
+def _dispatch(scope: Scope, program: str, dispatch: Dispatch, launches: bool) -> Iterator[Found]:
+    """One dispatch; with `launches`, also the operators behind it."""
     interface = scope.interfaces.get(dispatch.kernel)
     if interface is None:
         hint = scope.names["kernel"].hint(dispatch.kernel)
@@ -90,7 +129,11 @@ def _dispatch(scope: Scope, program: str, dispatch: Dispatch) -> Iterator[Found]
         if found is not None:
             sound, path = False, ("args", index)
             yield from _unknown(scope, arg, path) if found is UNKNOWN else (found.within(path),)
-    if sound and interface.externs:
+    if sound:
+        for found in aliasing.check(dispatch, interface):
+            sound = False
+            yield found
+    if sound and interface.externs and launches:
         yield from reach.check(scope, program, dispatch, interface)
 
 
@@ -150,5 +193,5 @@ UNKNOWN = Found(BUFFER_UNKNOWN, (), "", "")
 
 CODES = (
     KERNEL_UNKNOWN, BUFFER_UNKNOWN, STATE_UNKNOWN, SYMBOL_UNKNOWN, ARGUMENT_COUNT, ARGUMENT_KIND,
-    *addresses.CODES, *values.CODES, *reach.CODES,
+    TOO_MANY_LAUNCHES,    *addresses.CODES, *values.CODES, *reach.CODES, *aliasing.CODES,
 )  # fmt: skip

@@ -90,12 +90,12 @@ def launch_params(step: Step) -> tuple[Param, ...]:
     return step.params if extern is None or _same(step.params, extern.params) else extern.params
 
 
-def check(step: Step, path: Path) -> Iterator[Diagnostic]:
-    """A step whose symbol begins with `extern:`."""
+def check(step: Step, known: Names, path: Path) -> Iterator[Diagnostic]:
+    """A step whose symbol begins with `extern:`; `known` are the operators."""
     name, extern = step.extern, extern_of(step)
     if extern is None:
         message = f"no device has an operator `{name}`"
-        yield EXTERN_UNKNOWN.at((*path, "symbol"), message, Names("extern", EXTERNS).hint(str(name)))
+        yield EXTERN_UNKNOWN.at((*path, "symbol"), message, known.hint(str(name)))
     elif not _same(step.params, extern.params):
         message = f"`{name}` does not take these parameters"
         hint = f"write {', '.join(map(str, extern.params))}"

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+MAX_COMPARED: Final = 2**22
+"""Most pairs of letters that are compared in search of near names, in one manifest: a part of a second."""
+
+
+class Effort:
+    """What is left of MAX_COMPARED: all sections of a manifest share one."""
+
+    def __init__(self) -> None:
+        self._left = MAX_COMPARED
+
+    def afford(self, cost: int) -> bool:
+        """Take `cost` from what is left, if there is that much."""
+        if cost > self._left:
+            return False
+        self._left -= cost
+        return True
 
 
 class Names:
-    """The names of one section. Looking for a near one is slow, so only the first few unknown names get it."""
+    """The names of one section. Looking for a near one is slow: unknown names get it as long as `effort` lasts."""
 
-    BUDGET = 8
-
-    def __init__(self, kind: str, names: Iterable[str]) -> None:
+    def __init__(self, kind: str, names: Iterable[str], effort: Effort) -> None:
         self._kind = kind
         self._names = list(names)
+        self._letters = sum(map(len, self._names))
+        self._effort = effort
         self._hints: dict[str, str] = {}
 
     def hint(self, name: str) -> str:
         """What to do about `name`, which is none of them."""
-        if name in self._hints:
-            return self._hints[name]
-        if len(self._hints) >= self.BUDGET or max(len(name), len(self._names)) > 2000:
-            return f"name a declared {self._kind}"
-        self._hints[name] = hint = self._search(name)
-        return hint
+        if name not in self._hints:
+            if not self._effort.afford(len(name) * self._letters):
+                return f"name a declared {self._kind}"
+            self._hints[name] = self._search(name)
+        return self._hints[name]
 
     def _search(self, name: str) -> str:
         if not self._names:

@@ -125,6 +125,21 @@ LITERAL_RANGE = Code(
     edit(f"{_SCALE}/args/3", '{"i32": 2147483648}', '{"i32": 2147483647}'),
 )
 
+KEPT_NEVER_WRITTEN = Code(
+    "K0615",
+    "kept scratch that no step writes",
+    "Kept scratch is zero at load, and nothing but the kernel's own steps can change it: one that they only read would "
+    "be zero for ever. Let a step write it, or give the steps a literal.",
+    edit(f"{_FINAL}/params/3", '"in buffer<i32>"', '"inout buffer<i32>"'),
+)
+SCRATCH_NEVER_READ = Code(
+    "K0616",
+    "scratch that no step reads",
+    "Scratch cannot be seen from outside its kernel, so a step that writes nothing but scratch that no step reads does "
+    "nothing. A step that must be given somewhere to put a second result, which nobody wants, is not refused.",
+    edit("/kernels/summarize/impl/steps/1/args/2", '{"arg": 2}', '{"scratch": "part"}'),
+)
+
 
 def check(scope: Scope) -> Iterator[Diagnostic]:
     """Everything of rule 6."""
@@ -207,6 +222,8 @@ class _Flow:
         self.forwarded: set[int] = set()
         self.written: set[int] = set()
         self.scratch_used: set[str] = set()
+        self.scratch_changed: set[str] = set()
+        self.scratch_read: set[str] = set()
         self.scratch_written = {name for name, scratch in kernel.impl.scratch.items() if scratch.keep}
 
     def check(self) -> Iterator[Diagnostic]:
@@ -214,15 +231,34 @@ class _Flow:
             yield from self._reads(step, (*self.path, "impl", "steps", index, "args"))
             self._writes(step)
         yield from self._never_written()
-        for name in self.kernel.impl.scratch:
+        wanted = self._wanted()
+        for name, scratch in self.kernel.impl.scratch.items():
+            place = (*self.path, "impl", "scratch", name)
             if name not in self.scratch_used:
-                place = (*self.path, "impl", "scratch", name)
                 yield SCRATCH_UNUSED.at(place, f"no step uses `{name}`", "take it out", anchor="key")
+            elif scratch.keep and name not in self.scratch_changed:
+                message = f"no step writes `{name}`, so it is always zero"
+                yield KEPT_NEVER_WRITTEN.at(place, message, "write it in a step, or take it out", anchor="key")
+            elif name not in wanted:
+                message = f"no step reads `{name}`, and what writes it writes nothing else"
+                yield SCRATCH_NEVER_READ.at(place, message, "read it, or take it and its step out", anchor="key")
+
+    def _wanted(self) -> set[str]:
+        """The scratch that is read, or that comes with another result of a step."""
+        wanted = set(self.scratch_read)
+        for step in self.kernel.impl.steps:
+            written = [arg for arg, param in zip(step.args, launch_params(step), strict=True) if param.writes]
+            scratch = {arg.scratch for arg in written if isinstance(arg, ScratchArg)}
+            if scratch & self.scratch_read or any(isinstance(arg, Arg) for arg in written):
+                wanted |= scratch
+        return wanted
 
     def _reads(self, step: Step, path: Path) -> Iterator[Diagnostic]:
         for index, (arg, param) in enumerate(zip(step.args, launch_params(step), strict=True)):
             if not param.reads:
                 continue
+            if isinstance(arg, ScratchArg):
+                self.scratch_read.add(arg.scratch)
             if isinstance(arg, ScratchArg) and arg.scratch not in self.scratch_written:
                 self.scratch_written.add(arg.scratch)
                 message = f"no earlier step wrote `{arg.scratch}`"
@@ -245,6 +281,7 @@ class _Flow:
                 self.scratch_used.add(arg.scratch)
                 if param.writes:
                     self.scratch_written.add(arg.scratch)
+                    self.scratch_changed.add(arg.scratch)
 
     def _never_written(self) -> Iterator[Diagnostic]:
         for index, param in enumerate(self.kernel.params):
@@ -258,5 +295,5 @@ class _Flow:
 CODES = (
     ARG_OUT_OF_RANGE, ARG_TYPE, WRITE_THROUGH_IN, OUT_NEVER_WRITTEN, OUT_READ_FIRST, INOUT_NEVER_WRITTEN,
     SCRATCH_UNKNOWN, SCRATCH_DTYPE, SCRATCH_MISALIGNED, SCRATCH_OUT_OF_BOUNDS, SCRATCH_READ_FIRST, SCRATCH_UNUSED,
-    LITERAL_TYPE, LITERAL_RANGE,
+    LITERAL_TYPE, LITERAL_RANGE, KEPT_NEVER_WRITTEN, SCRATCH_NEVER_READ,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from kern.manifest.counts import counted, number
 from kern.manifest.diagnostics import Code, Path
 from kern.manifest.expressions import Interval, Sym
 from kern.manifest.types import I32, Arg, BufferArg, Dispatch, ExprArg, ScratchArg, Step, StepArg
+from kern.verifier.aliasing import Extent, overlap
 from kern.verifier.example import edit
 from kern.verifier.expressions import interval
 from kern.verifier.found import Found
@@ -53,7 +54,9 @@ def _call(scope: Scope, program: str, dispatch: Dispatch, call: ExternCall) -> I
             message = f"{'mnk'[index]} can be {number(low)}"
             yield Found(EXTENT_ZERO, _place(step.args[3 + index]), message, "make it 1 or more")
     if min(low for low, _ in known) > 0:
-        yield from _past_the_end(call, step, [high for _, high in known], behind)
+        m, n, k = (high for _, high in known)
+        past = list(_past_the_end(call, step, [m, n, k], behind))
+        yield from past or _overlap(dispatch, call, step, call.extern.operand_bytes(m, n, k))
 
 
 def _past_the_end(call: ExternCall, step: Step, extents: list[int], behind: list[int]) -> Iterator[Found]:
@@ -66,6 +69,19 @@ def _past_the_end(call: ExternCall, step: Step, extents: list[int], behind: list
         message = f"{' and '.join(told)}, at m {m}, n {n}, k {k}"
         place = _place(step.args[past[0]])
         yield Found(PAST_THE_END, place, message, "mend the extents, the offset or the array")
+
+
+def _overlap(dispatch: Dispatch, call: ExternCall, step: Step, needed: tuple[int, int, int]) -> Iterator[Found]:
+    """At the upper bounds, where every operand is longest."""
+    given = [dispatch.args[arg.arg] if isinstance(arg, Arg) else arg for arg in step.args[:3]]
+    operands: list[Extent] = []
+    for arg, size in zip(given, needed, strict=True):
+        if isinstance(arg, BufferArg):
+            operands.append(Extent("buffer", arg.buf, arg.offset, arg.offset + size))
+        elif isinstance(arg, ScratchArg):
+            operands.append(Extent("scratch", arg.scratch, arg.offset, arg.offset + size))
+    c, a, w = operands  # none is of another kind: the bytes behind each are known
+    yield from overlap((c, a, w), _place(step.args[0]))
 
 
 def _extent(scope: Scope, program: str, dispatch: Dispatch, arg: StepArg) -> Interval | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer, Manifest, Scratch
 from kern.verifier.expressions import interval
-from kern.verifier.hints import Names
+from kern.verifier.externs import EXTERNS
+from kern.verifier.hints import Effort, Names
 from kern.verifier.ranges import Ranges, SymbolRanges
 from kern.verifier.usage import Usage
 from kern.verifier.wiring import Interface
@@ -35,7 +36,7 @@ class Scope:
     def of(cls, manifest: Manifest) -> Scope:
         """Work it out."""
         usage = Usage.of(manifest)
-        ranges = Ranges.of(manifest, usage)
+        ranges, effort = Ranges.of(manifest, usage), Effort()
         return cls(
             manifest,
             usage,
@@ -47,12 +48,13 @@ class Scope:
             },
             {name: Interface.of(kernel) for name, kernel in manifest.kernels.items()},
             {
-                "symbol": Names("symbol", manifest.symbols),
-                "state": Names("state", manifest.states),
-                "buffer": Names("buffer", manifest.buffers),
-                "kernel": Names("kernel", manifest.kernels),
+                "symbol": Names("symbol", manifest.symbols, effort),
+                "state": Names("state", manifest.states, effort),
+                "buffer": Names("buffer", manifest.buffers, effort),
+                "kernel": Names("kernel", manifest.kernels, effort),
+                "extern": Names("extern", EXTERNS, effort),
             },
-            {name: Names("scratch", kernel.impl.scratch) for name, kernel in manifest.kernels.items()},
+            {name: Names("scratch", kernel.impl.scratch, effort) for name, kernel in manifest.kernels.items()},
         )
 
 

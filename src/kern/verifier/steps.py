@@ -86,7 +86,7 @@ def check(scope: Scope) -> Iterator[Diagnostic]:
 
 def _step(scope: Scope, kernel: str, step: Step, path: Path) -> Iterator[Diagnostic]:
     if step.extern is not None:
-        yield from externs.check(step, path)
+        yield from externs.check(step, scope.names["extern"], path)
     else:
         if not step.symbol:
             yield SYMBOL_EMPTY.at((*path, "symbol"), "the symbol is empty", "name the kernel in its file")

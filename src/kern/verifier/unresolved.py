@@ -16,7 +16,8 @@ Slot = tuple[DispatchArg | None, Param | None]
 def slots(scope: Scope, dispatch: Dispatch) -> Iterator[Slot]:
     """The arguments of a dispatch with their parameters.
 
-    Where the numbers differ nobody knows which argument is for which parameter: they come apart.
+    Where the numbers differ nobody knows which argument is for which parameter: they come apart, and of equal
+    parameters one stands for all.
     """
     interface = scope.interfaces.get(dispatch.kernel)
     if interface is None:
@@ -26,7 +27,7 @@ def slots(scope: Scope, dispatch: Dispatch) -> Iterator[Slot]:
     else:
         yield from ((arg, None) for arg in dispatch.args)
         if len(dispatch.args) < len(interface.params):
-            yield from ((None, param) for param in interface.params)
+            yield from ((None, param) for param in interface.kinds)
 
 
 def resolves(scope: Scope, arg: DispatchArg | None, param: Param | None) -> bool:

@@ -45,16 +45,24 @@ class Usage:
         )
 
 
-def program_symbols(manifest: Manifest, program: str) -> frozenset[str]:
-    """The symbols that a call of `program` must give: all that its expressions and buffers name.
+def program_symbols(manifest: Manifest) -> Mapping[str, frozenset[str]]:
+    """The symbols that a call of each program must give: all that its expressions and buffers name.
 
     Raises KeyError for a kernel or buffer that is not declared.
     """
-    body, used = manifest.programs[program], set[str]()
+    buffers = {name: symbols_of(buffer.shape) for name, buffer in manifest.buffers.items()}
+    kernels = {name: symbols_of(_geometry(kernel)) for name, kernel in manifest.kernels.items()}
+    return {name: _needed(body, buffers, kernels) for name, body in manifest.programs.items()}
+
+
+def _needed(
+    body: Program, buffers: Mapping[str, frozenset[str]], kernels: Mapping[str, frozenset[str]]
+) -> frozenset[str]:
+    used = set[str]()
     for buffer in _arguments(body, set(), used):
-        used |= symbols_of(manifest.buffers[buffer].shape)
+        used |= buffers[buffer]
     for kernel in {dispatch.kernel for dispatch in body.dispatches}:
-        used |= symbols_of(_geometry(manifest.kernels[kernel]))
+        used |= kernels[kernel]
     return frozenset(used)
 
 

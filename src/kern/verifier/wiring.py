@@ -22,12 +22,13 @@ class ExternCall:
 class Interface:
     """A kernel as its callers see it.
 
-    `alignments` are in bytes, an interface parameter's own or that of a launch it is forwarded to, whichever
-    is more. `pointers` are (index, read, written) of every parameter to a buffer or state, `written` the indices
-    of those that are written.
+    `kinds` has each parameter once that differs from others by more than its alignment. `alignments` are in bytes,
+    an interface parameter's own or that of a launch it is forwarded to, whichever is more. `pointers` are (index,
+    read, written) of every parameter to a buffer or state, `written` the indices of those that are written.
     """
 
     params: tuple[Param, ...]
+    kinds: tuple[Param, ...]
     alignments: tuple[int, ...]
     pointers: tuple[tuple[int, bool, bool], ...]
     written: tuple[int, ...]
@@ -45,7 +46,8 @@ class Interface:
         calls = [(index, extern_of(step)) for index, step in enumerate(kernel.impl.steps)]
         externs = tuple(ExternCall(index, extern) for index, extern in calls if extern is not None)
         externs = externs if wired(kernel) else ()
-        return cls(kernel.params, tuple(alignments), pointers, written, externs)
+        kinds = dict.fromkeys(Param(param.scalar, param.direction, param.dtype) for param in kernel.params)
+        return cls(kernel.params, tuple(kinds), tuple(alignments), pointers, written, externs)
 
 
 def _pairs(kernel: Kernel) -> Iterator[tuple[object, Param]]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import resource
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kern.device.base import DeviceError
-from kern.device.cuda.algorithms import ALGORITHM_BYTES, AlgorithmCache, Shape, alignment
+from kern.device.cuda.algorithms import ALGORITHM_BYTES, MAX_BYTES, AlgorithmCache, Shape, alignment
+from kern.user_cache import CacheIgnored
 
 SHAPE = Shape.of("cublaslt_bf16_tn", 1, 2560, 4096, 0x1000, 0x2010, 0x3002)
 
@@ -60,13 +65,18 @@ def test_processes_do_not_lose_each_others_entries(tmp_path: Path) -> None:
     assert [kept(cache, shape) for shape in shapes] == [bytes(algorithm(shape.m)) for shape in shapes]
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", b"\xff\xfe", b"[1]"])
+DAMAGED = [b"", b"junk", b"\xff\xfe", b"[1]", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5_000, b" " * (MAX_BYTES + 1)]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=[repr(content[:8]) for content in DAMAGED])
 def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cublaslt.json"
     path.write_bytes(content)
-    cache = AlgorithmCache("H200", 1, path)
+    with pytest.warns(CacheIgnored, match=r"cublaslt\.json is not used: it"):
+        cache = AlgorithmCache("H200", 1, path)
     assert cache.get(SHAPE) is None
-    cache.put(SHAPE, algorithm(1))
+    with pytest.warns(CacheIgnored):
+        cache.put(SHAPE, algorithm(1))
     assert kept(AlgorithmCache("H200", 1, path), SHAPE) == bytes(algorithm(1))
 
 
@@ -82,6 +92,63 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_where(tmp_path: Pa
     path = tmp_path / "file" / "kern" / "cublaslt.json"
     with pytest.raises(DeviceError, match=r"cannot be kept in .*XDG_CACHE_HOME"):
         AlgorithmCache("H200", 1, path).put(SHAPE, algorithm(0))
+
+
+USE = """
+import ctypes, sys, warnings
+from pathlib import Path
+from kern.cli.warned import show_warnings
+from kern.device.cuda.algorithms import ALGORITHM_BYTES, AlgorithmCache, Shape
+show_warnings()
+shape = Shape("op", 1, 2, 3, 4, 5, 6)
+cache = AlgorithmCache("H200", 1, Path(sys.argv[1]))
+print(cache.get(shape) is None)
+cache.put(shape, (ctypes.c_ubyte * ALGORITHM_BYTES)(7))
+print(bytes(cache.get(shape))[0], AlgorithmCache("H200", 1, Path(sys.argv[1])).get(shape) is not None)
+"""
+
+
+def used(path: Path) -> list[str]:
+    """What a process with little memory that uses the cache prints, and the one line that it warns with."""
+    limit = 2**30
+    done = subprocess.run(
+        [sys.executable, "-c", USE, str(path)],
+        capture_output=True, text=True, check=True, timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert all(line.startswith("kern: warning: ") for line in done.stderr.splitlines())
+    return [*done.stdout.split(), *sorted(set(done.stderr.splitlines()))]
+
+
+def test_a_fifo_and_a_link_to_what_never_ends_are_ignored_with_a_line_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "cublaslt.json"
+    os.mkfifo(path)
+    line = f"kern: warning: {path} is not used: it is not a regular file"
+    assert used(path) == ["True", "7", "True", line]
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert used(path) == ["True", "7", "True", f"kern: warning: {path} is not used: it is a link"]
+    assert used(path) == ["False", "7", "True"]
+
+
+def test_a_lock_that_is_a_link_is_left_alone_and_nothing_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious")
+    (tmp_path / "cublaslt.lock").symlink_to(target)
+    lock = tmp_path / "cublaslt.lock"
+    line = f"kern: warning: a matrix product's algorithm is not kept: {lock} is not used: it is a link"
+    assert used(tmp_path / "cublaslt.json") == ["True", "7", "False", line]
+    assert target.read_text() == "precious"
+
+
+def test_the_cache_does_not_outgrow_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kern.device.cuda.algorithms.MAX_BYTES", 1_000)
+    path = tmp_path / "cublaslt.json"
+    cache = AlgorithmCache("H200", 1, path)
+    for m in range(1, 20):
+        cache.put(SHAPE._replace(m=m), algorithm(m))
+        assert kept(AlgorithmCache("H200", 1, path), SHAPE._replace(m=m)) == bytes(algorithm(m))
+    assert path.stat().st_size <= 1_000
 
 
 def test_the_users_cache_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kern.device.base import DeviceError
-from kern.user_cache import NAME_ANOTHER, user_cache
+from kern.user_cache import NAME_ANOTHER, CacheIgnored, UntrustedCache, locked, make_cache, open_trusted, user_cache
 
 WORKSPACE_BYTES: Final = 32 << 20
 """Workspace that every algorithm may use, NVIDIA's recommendation for Hopper (cuBLAS, cublasSetWorkspace)."""
@@ -21,6 +19,8 @@ WORKSPACE_BYTES: Final = 32 << 20
 ALGORITHM_BYTES: Final = 64
 """Size of cublasLtMatmulAlgo_t, which cublasLt allows to be stored and restored with the same library."""
 
+MAX_BYTES: Final = 2**22
+"""Largest cache that is read: room for some 20,000 shapes."""
 
 MOST_ALIGNMENT: Final = 256
 """Alignment beyond which an algorithm gains nothing, in bytes."""
@@ -68,12 +68,19 @@ class AlgorithmCache:
         return None if text is None else (ctypes.c_ubyte * ALGORITHM_BYTES)(*bytes.fromhex(text))
 
     def put(self, shape: Shape, algorithm: ctypes.Array[Any]) -> None:
-        """Keep an algorithm. Raises DeviceError where the cache cannot be written."""
+        """Keep an algorithm, in this object alone where the cache is not to be trusted.
+
+        Raises DeviceError where the cache cannot be written.
+        """
+        new = {self._prefix + str(shape): bytes(algorithm).hex()}
+        self._known |= new
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self._path.with_suffix(".lock")):
-                self._known = {**_read(self._path), self._prefix + str(shape): bytes(algorithm).hex()}
-                _replace(self._path, json.dumps(self._known, indent=0, sort_keys=True))
+            make_cache(self._path.parent)
+            with locked(self._path.with_suffix(".lock")):
+                self._known = _fitting({**_read(self._path), **new})
+                _replace(self._path, _as_text(self._known))
+        except UntrustedCache as error:
+            _ignore(f"a matrix product's algorithm is not kept: {error.message}")
         except OSError as error:
             raise DeviceError(
                 f"the choice of a matrix product's algorithm cannot be kept in {self._path}: {error.strerror}",
@@ -87,23 +94,45 @@ def alignment(address: int) -> int:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """The file's entries; a file that cannot be read or holds anything else is as good as none."""
+    """The file's entries. A file that holds anything else, or is not to be trusted, is ignored, with a warning."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        with open_trusted(path) as file:
+            data = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    return {key: text for key, text in found.items() if _is_algorithm(text)} if isinstance(found, dict) else {}
+    except UntrustedCache as error:
+        return _ignore(error.message)
+    except OSError as error:
+        return _ignore(f"{path} is not used: {error.strerror}")
+    if len(data) > MAX_BYTES:
+        return _ignore(f"{path} is not used: it has more than the {MAX_BYTES:,} bytes that are read")
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        return _ignore(f"{path} is not used: it is damaged ({error})")
+    if not isinstance(found, dict):
+        return _ignore(f"{path} is not used: it is damaged (not an object)")
+    return {key: text for key, text in found.items() if _is_algorithm(text)}
+
+
+def _ignore(message: str) -> dict[str, str]:
+    warnings.warn(message, CacheIgnored, stacklevel=2)
+    return {}
+
+
+def _fitting(entries: dict[str, str]) -> dict[str, str]:
+    """The entries, the last added among them, without as many others as would make the file larger than is read."""
+    while len(_as_text(entries)) > MAX_BYTES:
+        entries = dict(list(entries.items())[len(entries) // 2 :])
+    return entries
+
+
+def _as_text(entries: dict[str, str]) -> str:
+    return json.dumps(entries, indent=0, sort_keys=True)
 
 
 def _is_algorithm(text: object) -> bool:
     return isinstance(text, str) and len(text) == 2 * ALGORITHM_BYTES and set(text) <= set("0123456789abcdef")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _replace(path: Path, text: str) -> None:

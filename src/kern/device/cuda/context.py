@@ -137,7 +137,7 @@ def driver_version() -> str:
 
 
 def _initialize() -> None:
-    help = "install NVIDIA's driver on a machine with a GPU, or use the device 'host'"
+    help = "use a machine with an NVIDIA GPU and its driver, or a folder that is built for the host"
     try:
         (status,) = driver.cuInit(0)
     except RuntimeError as error:  # the bindings' own, where libcuda.so.1 is not found

@@ -10,7 +10,8 @@ from time import perf_counter
 
 from kern.device.base import FileRegion, Function, Launch, LaunchError, Prepared, Stream
 from kern.device.host import bandwidth, memory, operators
-from kern.device.host.launch import Call, HostPrepared, prepare, run, run_named
+from kern.device.host.crashes import watch
+from kern.device.host.launch import Call, HostPrepared, prepare, run
 from kern.device.host.module import HostModule
 from kern.device.host.target import host_target, processor
 from kern.device.host.threads import thread_count
@@ -71,6 +72,7 @@ class HostDevice:
     chooses_algorithms = False
 
     def __init__(self, threads: int | None = None) -> None:
+        watch()
         self.threads = thread_count(threads)
         self.target = host_target()
 
@@ -107,14 +109,11 @@ class HostDevice:
         return prepare(launches, self.threads)
 
     def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order; it has run when this returns.
+        """Run the list in order; it has run when this returns, so `check` changes nothing.
 
-        A kernel that faults ends the process. With `check`, the fault's traceback on stderr names the launch.
+        A kernel that crashes ends the process; `kern.device.host.crashes` names its launch on stderr.
         """
-        if check:
-            run_named(_own(prepared))
-        else:
-            run(_own(prepared).calls)
+        run(_own(prepared).calls)
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
         """Run the list, the clock read between any two calls, which takes about 0.1 µs; the seconds of each."""

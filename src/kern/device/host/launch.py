@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from types import FunctionType
 from typing import Final
 
 from kern.device.base import KernelLaunch, Launch, LaunchError
+from kern.device.host.crashes import bearing, bearing_kernel
 from kern.device.host.module import HostFunction
 from kern.device.host.operators import HostOperator
 
@@ -21,7 +19,6 @@ _LAUNCH: Final = struct.Struct("=8I")
 """kern_launch of kern_host.h: grid, block, shared_mem, threads."""
 
 _PARAMS_ALIGNMENT: Final = 16
-_STDERR: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +44,12 @@ def run(calls: Sequence[Call]) -> None:
         call()
 
 
-def run_named(prepared: HostPrepared) -> None:
-    """Make the calls in order, each in a Python frame that bears its label.
-
-    A kernel's fault cannot be caught: it ends the process. The traceback that faulthandler then prints on
-    stderr has the label of the launch at its top.
-    """
-    enabled = faulthandler.is_enabled()
-    if not enabled:
-        faulthandler.enable(_STDERR)
-    try:
-        for call, label in zip(prepared.calls, prepared.labels, strict=True):
-            FunctionType(_frame.__code__.replace(co_name=label), {})(call)
-    finally:
-        if not enabled:
-            faulthandler.disable()
-
-
-def _frame(call: Call) -> None:
-    call()
-
-
 def _bind(launch: Launch, threads: int) -> Call:
     if isinstance(launch, KernelLaunch):
         return _bind_kernel(launch, threads)
     if not isinstance(launch.operator, HostOperator):
         raise LaunchError(f"{launch.label}: the operator {launch.operator.name!r} is not the host's")
-    return launch.operator.run
+    return bearing(launch.label, launch.operator.run)
 
 
 def _bind_kernel(launch: KernelLaunch, threads: int) -> Call:
@@ -90,7 +66,7 @@ def _bind_kernel(launch: KernelLaunch, threads: int) -> Call:
     first = ctypes.addressof(block) + values
     ctypes.memmove(first, launch.params, len(launch.params))
     struct.pack_into(f"={count}Q", block, pointers, *(first + offset for offset in launch.layout.offsets))
-    return partial(function.entry, ctypes.byref(block), ctypes.byref(block, pointers))
+    return bearing_kernel(launch.label, function.entry, ctypes.byref(block), ctypes.byref(block, pointers))
 
 
 def _launchable(launch: KernelLaunch) -> HostFunction:

@@ -8,10 +8,14 @@ from contextlib import suppress
 from typing import Final
 
 from kern.device.base import FunctionLimits, ModuleError
+from kern.device.host.crashes import bearing
 from kern.device.host.threads import bound_spinning
 from kern.manifest.params import Layout
 
 OPENMP_RUNTIME: Final = "libgomp.so.1"
+LOADING: Final = "a constructor of a host module"
+UNLOADING: Final = "a destructor of a host module"
+"""What crashes are named by that come before or after launches."""
 
 _ENTRY: Final = ctypes.CFUNCTYPE(None)
 # Arguments are passed unconverted, so the prototype names none: the C convention lets a call give more.
@@ -56,7 +60,7 @@ class HostModule:
         try:
             with open(self._file, "wb", closefd=False) as file:
                 file.write(image)
-            self._library = ctypes.CDLL(self._path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            bearing(LOADING, self._open)()
         except OSError as error:
             os.close(self._file)
             reason = str(error).replace(self._path, "the module")
@@ -65,6 +69,9 @@ class HostModule:
             ) from error
         self.loaded = True
         _keep_openmp()
+
+    def _open(self) -> None:
+        self._library = ctypes.CDLL(self._path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
 
     def function(self, symbol: str) -> HostFunction:
         """The exported function `symbol`. Raises ModuleError where the module itself has none."""
@@ -80,9 +87,12 @@ class HostModule:
         if not self.loaded:
             return
         self.loaded = False
-        _loader.dlclose(self._library._handle)
+        bearing(UNLOADING, self._close)()
         if not _resident(self._path):
             os.close(self._file)
+
+    def _close(self) -> None:
+        _loader.dlclose(self._library._handle)
 
     def _find(self, symbol: str) -> int | None:
         if not self.loaded or "\0" in symbol:

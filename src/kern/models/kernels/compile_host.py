@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 import kern.device.host
 from kern.manifest.errors import KernError
+from kern.working_folder import working_folder
 
 SOURCES: Final = Path(__file__).parent / "host"
 ABI_HEADERS: Final = Path(kern.device.host.__file__).parent
 
 _MARCH: Final = {
+    "x86-64-v1": "x86-64",
     "x86-64-v2": "x86-64-v2",
     "x86-64-v3": "x86-64-v3",
     "x86-64-v4": "x86-64-v4",
     "aarch64": "armv8.2-a",
 }
+HOST_TARGETS: Final = tuple(_MARCH)
+"""The instruction sets that the host kernels can be compiled for."""
 _JOBS: Final = 2
 _SHOWN_LINES: Final = 12
 _INSTALL: Final = "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC"
@@ -43,7 +47,7 @@ class CompilationFailed(KernError):
 
 
 class UnknownHostTarget(KernError):
-    """The host kernels are not written for this target."""
+    """The host kernels are not written for this target, or cannot be compiled for it on this machine."""
 
     code = "unknown-host-target"
     exit_code = 2
@@ -55,20 +59,37 @@ def compile_host_modules(target: str) -> Mapping[str, bytes]:
     The same compiler gives the same bytes each time. The compiler is `cc`, or what CC names.
     Raises UnknownHostTarget, CompilerMissing, CompilationFailed.
     """
-    if target not in _MARCH:
-        raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
+    return _compiled(target, sorted(SOURCES.glob("*.c")))
+
+
+def check_compiler(target: str) -> None:
+    """Raises what `compile_host_modules` would, from compiling its smallest source."""
+    _compiled(target, [min(SOURCES.glob("*.c"), key=lambda source: source.stat().st_size)])
+
+
+def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
+    check_host_target(target)
     compiler = compiler_command()
     try:
-        with tempfile.TemporaryDirectory(prefix="kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
-            jobs = {
-                source: pool.submit(_compile, compiler, target, source, Path(folder))
-                for source in sorted(SOURCES.glob("*.c"))
-            }
+        with working_folder("kern-host-") as folder, ThreadPoolExecutor(_JOBS) as pool:
+            jobs = {source: pool.submit(_compile, compiler, target, source, folder) for source in sources}
             return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
     except OSError as error:
         raise CompilationFailed(
             f"there is no place for compiled kernels: {error.strerror}", "set TMPDIR to a folder with room"
         ) from error
+
+
+def check_host_target(target: str) -> None:
+    """Raises UnknownHostTarget for a target without host kernels, and for one of another architecture than this one."""
+    if target not in _MARCH:
+        raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
+    architecture, machine = "aarch64" if target == "aarch64" else "x86_64", platform.machine()
+    if architecture != machine:
+        raise UnknownHostTarget(
+            f"kernels for {target} are built on {architecture} machines only; this machine is {machine}",
+            "build on such a machine, or use --target host for this one",
+        )
 
 
 def compiler_command() -> list[str]:
@@ -82,13 +103,18 @@ def compiler_command() -> list[str]:
     return command
 
 
+def _level(target: str) -> tuple[str, ...]:
+    """Tells the sources an x86-64 target's level: options in CC must not add instructions beyond it."""
+    return (f"-DKERN_LEVEL={target[-1]}",) if target.startswith("x86-64-") else ()
+
+
 def _compile(compiler: list[str], target: str, source: Path, folder: Path) -> bytes:
     output = folder / f"{source.stem}.so"
     command = [
         *compiler,
         *("-std=gnu11", "-O3", f"-march={_MARCH[target]}", "-ffp-contract=fast", "-fopenmp"),
         *("-shared", "-fPIC", "-fvisibility=hidden", "-s", "-Wl,--build-id=none"),
-        *(f"-ffile-prefix-map={SOURCES}=.", f"-I{ABI_HEADERS}", f'-DKERN_TARGET="{target}"'),
+        *(f"-ffile-prefix-map={SOURCES}=.", f"-I{ABI_HEADERS}", f'-DKERN_TARGET="{target}"', *_level(target)),
         *(str(source), "-o", str(output), "-lm"),
     ]
     try:
@@ -99,6 +125,6 @@ def _compile(compiler: list[str], target: str, source: Path, folder: Path) -> by
         said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}, no file written"
         raise CompilationFailed(
             f"`{compiler[0]}` could not compile {source.name} for {target}:\n{said}",
-            "it needs a C compiler for that target with OpenMP (gcc 9 or later)",
+            "it needs OpenMP and the target, as gcc 11 or clang 12 and later have; name another compiler in CC",
         )
     return output.read_bytes()

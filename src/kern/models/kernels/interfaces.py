@@ -20,7 +20,8 @@ _ATTENTION_HEADS = "i32 i32 i32 i32 i32 i32 i64 f32"  # seqs pages q_heads kv_he
 _PRODUCT = "in:bf16 in:bf16 i32 i32 i32"
 
 _TEXT: Final[dict[str, str]] = {
-    # x [tokens, H] = table [V, H] at ids; H
+    # x [tokens, H] = table [V, H] at ids; H. An id below 0, argmax's where there is no token, reads row 0, here and
+    # wherever ids are looked up: a step launched before the caller knows stays within the table
     "embedding": "out:f32 in:i64 in:bf16 i32",
     # y [tokens, H] = x · rsqrt(mean(x²) + eps) · weight [H]; H, eps
     "rms_norm": "out:bf16 in:f32 in:bf16 i32 f32",
@@ -44,9 +45,11 @@ _TEXT: Final[dict[str, str]] = {
     # C [m, n] = A [m, k] · W [n, k]ᵀ; m, n, k: the interface of extern:cublaslt_bf16_tn and …_tn_f32
     "matmul": "out:bf16 " + _PRODUCT,
     "matmul_f32": "out:f32 " + _PRODUCT,
-    # next [seqs] of logits [seqs, V], V: ties to the lowest index, a NaN wins only over other NaNs
+    # next [seqs] of logits [seqs, V], V: the greatest, ties to the lowest index; -infinity is a banned id. -1, no
+    # token, for a row with a NaN or +infinity, or of nothing but -infinity
     "argmax": "out:i64 in:f32 i32",
-    # nll [tokens] of targets under logits [tokens, V]; V
+    # nll [tokens] of targets under logits [tokens, V]; V: NaN for a row that argmax gives -1 for, and for a target
+    # outside the row; infinite for a banned target
     "token_nll": "out:f32 in:f32 in:i64 i32",
     # step_token, step_position, step_slot, step_length [seqs], token_ring [seqs, R]; token_ids, positions,
     # slot_mapping, seq_lens; seqs, R: the inputs become the step to run, the tokens enter the ring
@@ -151,7 +154,7 @@ _SPECULATION_TEXT: Final[dict[str, str]] = {
     "matmul_acc_f32": "inout:f32 " + _PRODUCT,
     # y [seqs, W] = table [V, W] at ids; W
     "gather_bf16": "out:bf16 in:i64 in:bf16 i32",
-    # next [tokens] of logits [tokens, V], V: argmax of every row of a program
+    # next [tokens] of logits [tokens, V], V: argmax of every row of a program, its -1 too
     "argmax_rows": "out:i64 in:f32 i32",
     # With B drafts a round, rows of a sequence are the anchor and its drafts. round_tokens, round_positions,
     # round_slots [seqs, B + 1], round_length [seqs], round_starts [seqs + 1], block_ids [seqs, B], block_length [seqs],
@@ -163,7 +166,8 @@ _SPECULATION_TEXT: Final[dict[str, str]] = {
         "inout:i64 in:i64 in:i64 in:i32 i32 i32 i32 i32 i32"
     ),
     # the same without round_starts and block_starts; predicted [seqs, B + 1], block_table; seqs, pages, R, B: the
-    # longest run of drafts equal to what row by row is predicted stands, then the prediction after it, the next anchor;
+    # longest run of drafts equal to what row by row is predicted stands, up to a prediction of -1, then the prediction
+    # after it, the next anchor;
     # rows for the round that begins there; slot -1 for the features of rows that do not stand
     "accept": (
         "inout:i64 inout:i64 inout:i64 out:i32 out:i64 out:i32 out:i64 out:i64 inout:i32 inout:i64 inout:i64 "

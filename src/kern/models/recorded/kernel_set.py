@@ -14,7 +14,7 @@ from kern.models.recorded.across import examine
 from kern.models.recorded.forwards import wired
 from kern.models.recorded.library import module_file, recorded_kernels
 from kern.models.recorded.modules import target_of
-from kern.models.targets import KernelSet, UnknownTarget, cuda_kernel_set, cuda_sizes
+from kern.models.targets import KernelSet, UnknownTarget, cuda_kernel_set, cuda_sizes, is_host
 
 _OWN: Final = (
     *("embedding_bf16", "matmul", "matmul_f32", "token_nll", "begin", "argmax", "advance"),
@@ -40,7 +40,7 @@ def recorded_kernel_set(dump: Path, target: str, config: TransformerConfig, limi
         raise UnsupportedModel(
             f"{limits.sequences} sequences are asked for, and recorded kernels decode one", "build for one sequence"
         )
-    if target == "host":
+    if is_host(target):
         raise UnknownTarget("recorded kernels do not run on the host", "leave --target out, or give an architecture")
     cuda_sizes(config, limits)
     recording = _recording(dump)

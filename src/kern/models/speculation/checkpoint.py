@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import ml_dtypes
-import numpy as np
 from numpy.typing import NDArray
 
 from kern.models.checkpoint import Checkpoint, CheckpointError
@@ -14,6 +12,7 @@ from kern.models.hf_checkpoint import HuggingFaceCheckpoint
 from kern.models.parameters import Shape, parameter_shapes
 from kern.models.random_checkpoint import random_tensor
 from kern.models.speculation.config import DraftConfig
+from kern.models.tensors import IRRELEVANT, check_tensors, equal
 
 FC: Final = "fc.weight"
 HIDDEN_NORM: Final = "hidden_norm.weight"
@@ -21,8 +20,8 @@ MARKOV_W1: Final = "markov_head.markov_w1.weight"
 MARKOV_W2: Final = "markov_head.markov_w2.weight"
 TABLES: Final = ("embed_tokens.weight", "lm_head.weight")
 """What a draft may have of its own, and else takes from its target."""
-_ROWS: Final = 4096
-"""Rows of a table compared at once."""
+CONFIDENCE: Final = ("confidence_head.proj.weight", "confidence_head.proj.bias")
+"""What says how sure a draft is, which is not asked."""
 
 
 def draft_shapes(config: DraftConfig) -> dict[str, Shape]:
@@ -65,21 +64,10 @@ class RandomDraft:
         return random_tensor(self.seed, f"draft.{name}", draft_shapes(self.config)[name])
 
 
-def check_tensors(draft: HuggingFaceCheckpoint, config: DraftConfig) -> None:
-    """Raises CheckpointError, listing the tensors that the folder lacks, or naming one of another shape."""
-    shapes = draft_shapes(config)
-    missing = [name for name in shapes if name not in TABLES and not draft.has(name)]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise CheckpointError(
-            f"the draft has no tensor {', '.join(missing[:3])}{more}", "give a DSpark checkpoint as it is published"
-        )
-    for name, shape in shapes.items():
-        if draft.has(name) and draft.tensor(name).shape != shape:
-            raise CheckpointError(
-                f"the draft's {name} has the shape {draft.tensor(name).shape}, its config says {shape}",
-                "give config.json and weights of one and the same checkpoint",
-            )
+def check_draft(draft: HuggingFaceCheckpoint, config: DraftConfig) -> None:
+    """Raises CheckpointError where the folder has other tensors than a draft of this config is made of."""
+    irrelevant = (*IRRELEVANT, *CONFIDENCE)
+    check_tensors(draft.tensors, draft_shapes(config), whose="the draft", optional=TABLES, irrelevant=irrelevant)
 
 
 def shared_tables(draft: DraftTensors, target: Checkpoint) -> frozenset[str]:
@@ -87,16 +75,5 @@ def shared_tables(draft: DraftTensors, target: Checkpoint) -> frozenset[str]:
     head = "model.embed_tokens.weight" if target.config.tied_embeddings else "lm_head.weight"
     theirs = dict(zip(TABLES, ("model.embed_tokens.weight", head), strict=True))
     return frozenset(
-        name for name in TABLES if not draft.has(name) or _equal(draft.tensor(name), target.tensor(theirs[name]))
+        name for name in TABLES if not draft.has(name) or equal(draft.tensor(name), target.tensor(theirs[name]))
     )
-
-
-def _equal(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    if ours.shape != theirs.shape:
-        return False
-    starts = range(0, len(ours), _ROWS)
-    return all(np.array_equal(_bits(ours[i : i + _ROWS]), _bits(theirs[i : i + _ROWS])) for i in starts)
-
-
-def _bits(rows: NDArray[Any]) -> NDArray[np.uint16]:
-    return np.ascontiguousarray(rows.astype(ml_dtypes.bfloat16, copy=False)).view(np.uint16)

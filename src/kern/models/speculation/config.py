@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kern.models.buffers import RING
-from kern.models.config import MAX_LAYERS, MAX_WIDTH, TransformerConfig, UnsupportedModel, from_hugging_face, shown
+from kern.models.config import MAX_LAYERS, MAX_WIDTH, TransformerConfig, UnsupportedModel, shown
+from kern.models.hf_config import from_hugging_face
+from kern.models.speculation.fields import DRAFT_FIELDS
 
 MAX_BLOCK: Final = RING // 2 - 1
 """Most drafts of a round: the ring of tokens holds those of two rounds."""
@@ -54,9 +56,6 @@ def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
             "the draft's config has no num_anchors, so its blocks are not laid out with the anchor first",
             "give a DSpark checkpoint as it is published",
         )
-    head = config.get("markov_head_type", "vanilla")
-    if head != "vanilla":
-        raise UnsupportedModel(f"markov_head_type in the draft's config is {shown(head)}", "only 'vanilla' is built")
     transformer = replace(_layers(config), tied_embeddings=False)
     return DraftConfig(
         transformer=transformer,
@@ -70,7 +69,7 @@ def from_dspark(config: Mapping[str, Any]) -> DraftConfig:
 
 def _layers(config: Mapping[str, Any]) -> TransformerConfig:
     try:
-        return from_hugging_face(config)
+        return from_hugging_face(config, DRAFT_FIELDS)
     except UnsupportedModel as error:
         raise UnsupportedModel(f"in the draft: {error.message}", error.help) from None
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kern.models.checkpoint import Checkpoint, CheckpointError
 from kern.models.config import TransformerConfig
 from kern.models.hf_checkpoint import HuggingFaceCheckpoint
+from kern.models.hf_config import unknown_settings
 from kern.models.parameters import Shape
 from kern.models.speculation.checkpoint import (
     FC,
@@ -22,11 +23,12 @@ from kern.models.speculation.checkpoint import (
     TABLES,
     DraftTensors,
     RandomDraft,
-    check_tensors,
+    check_draft,
     draft_shapes,
     shared_tables,
 )
 from kern.models.speculation.config import DraftConfig, fitted, from_dspark, random_draft
+from kern.models.speculation.fields import DRAFT_FIELDS
 from kern.models.weights import EMBEDDING, ROPE_TABLE, Part, Weight, weights_of
 
 RANDOM: Final = "random"
@@ -36,11 +38,15 @@ _LM_HEAD: Final = "lm_head"
 
 @dataclass(frozen=True)
 class Draft:
-    """A draft for a target. `shared` are the weights that it has no copy of, by the target's names."""
+    """A draft for a target. `shared` are the weights that it has no copy of, by the target's names.
+
+    `unknown` are the fields of its config that are in no table.
+    """
 
     config: DraftConfig
     shared: frozenset[str]
     tensors: DraftTensors
+    unknown: tuple[str, ...] = ()
 
     @property
     def weights(self) -> dict[str, Weight]:
@@ -89,17 +95,20 @@ def open_draft(draft: str | Path, target: Checkpoint, *, seed: int, taps_before:
         raise CheckpointError(f"there is no folder {draft}", "give a DSpark draft's folder, or `random`")
     folder = HuggingFaceCheckpoint(Path(draft))
     config = fitted(from_dspark(folder.settings), target.config, before=taps_before)
-    check_tensors(folder, config)
+    check_draft(folder, config)
     tables = shared_tables(folder, target)
     if folder.settings.get("tie_word_embeddings") is True and TABLES[0] not in tables and TABLES[1] in tables:
         raise CheckpointError(
             "the draft's lm_head is its own embed_tokens (tie_word_embeddings)",
             "give it an lm_head.weight, or leave embed_tokens.weight out, so that both are the target's",
         )
-    return Draft(config, _shared(config, target.config, tables), folder)
+    unknown = unknown_settings(folder.settings, DRAFT_FIELDS)
+    return Draft(config, _shared(config, target.config, tables), folder, unknown)
 
 
 def _shared(config: DraftConfig, target: TransformerConfig, tables: frozenset[str]) -> frozenset[str]:
     names = dict(zip(TABLES, (EMBEDDING, _LM_HEAD), strict=True))
-    rope = {ROPE_TABLE} if config.transformer.rope_theta == target.rope_theta else set()
+    ours = config.transformer
+    same = (ours.rope_theta, ours.rope_scaling) == (target.rope_theta, target.rope_scaling)
+    rope = {ROPE_TABLE} if same else set()
     return frozenset({names[table] for table in tables} | rope)

@@ -80,7 +80,7 @@ __device__ static void scale_and_mask(float (&s)[TILE_KEYS / 8][4], float scale,
 __device__ static void store_rows(bf16* out, const Weighted& w, int row, int count, int width) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float total = w.whole_total(half), scale = total > 0.0f ? 1.0f / total : 0.0f;  // no keys: zeros
+        float total = w.whole_total(half), scale = total == 0.0f ? 0.0f : 1.0f / total;  // no keys: zeros
         if (row + half * 8 >= count) continue;
         bf16* to = out + static_cast<i64>(row + half * 8) * width + lane_index() % 4 * 2;
 #pragma unroll

@@ -204,5 +204,5 @@ __device__ inline void combine(bf16* out, const float* sums, const float* weight
         sum += part[i] * factor;
         total += totals[i] * factor;
     }
-    out[threadIdx.x] = __float2bfloat16(total > 0.0f ? sum / total : 0.0f);
+    out[threadIdx.x] = __float2bfloat16(total == 0.0f ? 0.0f : sum / total);
 }

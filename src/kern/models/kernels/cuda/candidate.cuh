@@ -1,18 +1,22 @@
-// The greatest of some values and where it is. Ties go to the lowest index; a NaN wins only over other NaNs.
+// The greatest of some values and where it is: at the lowest index, or -1 where nothing can be chosen, which is so for
+// nothing but -infinity, and for a NaN or +infinity among them.
 #pragma once
 #include "kernel.cuh"
 
 struct Candidate {
-    float value;
+    float value;  // +infinity for a NaN too: nothing beats it
     int index;
 
+    __device__ static Candidate none() { return {-CUDART_INF_F, -1}; }
+
+    // fminf of a NaN and a number is the number.
+    __device__ static Candidate of(float value, int index) { return {fminf(value, CUDART_INF_F), index}; }
+
     __device__ bool beats(const Candidate& other) const {
-        if (isnan(value) || isnan(other.value)) {
-            if (isnan(value) != isnan(other.value)) return isnan(other.value);
-            return index < other.index;
-        }
         return value > other.value || (value == other.value && index < other.index);
     }
+
+    __device__ int choice() const { return value < CUDART_INF_F ? index : -1; }
 };
 
 __device__ inline Candidate best_of_warp(Candidate best) {

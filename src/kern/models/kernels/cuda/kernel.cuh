@@ -41,6 +41,9 @@ __device__ inline void wait_for_previous_kernels() {
 #endif
 }
 
+// The row of a table for an id. Below 0 no token was chosen; the row is any, for what comes of it is dropped.
+__device__ inline i64 row_of(i64 id) { return id < 0 ? 0 : id; }
+
 // Eight bf16 as they are loaded.
 struct alignas(16) Bf16x8 {
     __nv_bfloat162 pair[4];

@@ -8,7 +8,8 @@ constexpr int FINAL_LOADS = 6;  // and of a lane, for 192 parts
 
 // The greatest of n values, of which this thread has every `stride`-th from `first` on.
 template <int LOADS, class Load>
-__device__ static Candidate best_of(int first, int n, int stride, Candidate top, Load load) {
+__device__ static Candidate best_of(int first, int n, int stride, Load load) {
+    Candidate top = Candidate::none();
     for (int begin = first; begin < n; begin += LOADS * stride) {
         Candidate at_once[LOADS];
 #pragma unroll
@@ -28,8 +29,8 @@ argmax_partial(float* best, int* index, const float* values, int n) {
     int parts = gridDim.x, part = blockIdx.x;
     const float* row = values + static_cast<i64>(blockIdx.y) * n;
     int first = static_cast<i64>(n) * part / parts, last = static_cast<i64>(n) * (part + 1) / parts;
-    Candidate top = best_of<PART_LOADS>(first + threadIdx.x, last, LOGIT_THREADS, {CUDART_NAN_F, n - 1},
-                                        [&](int i) { return Candidate{load_fresh<float>(row + i), i}; });
+    Candidate top = best_of<PART_LOADS>(first + threadIdx.x, last, LOGIT_THREADS,
+                                        [&](int i) { return Candidate::of(load_fresh<float>(row + i), i); });
     __shared__ Candidate tops[LOGIT_WARPS];
     top = best_of_warp(top);
     if (lane_index() == 0) tops[warp_index()] = top;
@@ -38,7 +39,7 @@ argmax_partial(float* best, int* index, const float* values, int n) {
     top = best_of_warp(tops[lane_index() % LOGIT_WARPS]);
     if (lane_index() > 0) return;
     best[blockIdx.y * parts + part] = top.value;
-    index[blockIdx.y * parts + part] = top.index;
+    index[blockIdx.y * parts + part] = top.choice();
 }
 
 // next[row] from the parts' best and index; a warp a row
@@ -48,11 +49,11 @@ argmax_final(i64* next, const float* best, const int* index, int parts) {
     wait_for_previous_kernels();
     int row = blockIdx.x;
     best += row * parts, index += row * parts;
-    Candidate top = best_of<FINAL_LOADS>(lane_index(), parts, WARP, {CUDART_NAN_F, 0x7fffffff}, [&](int i) {
-        return Candidate{load_fresh<float>(best + i), load_fresh<int>(index + i)};
+    Candidate top = best_of<FINAL_LOADS>(lane_index(), parts, WARP, [&](int i) {
+        return Candidate::of(load_fresh<float>(best + i), load_fresh<int>(index + i));
     });
     top = best_of_warp(top);
-    if (lane_index() == 0) next[row] = top.index;
+    if (lane_index() == 0) next[row] = top.choice();
 }
 
 // The running sum of e^(x - top), so that a row is read once.
@@ -86,7 +87,8 @@ __device__ static LogSum sum_of_warp(LogSum total) {
     return total;
 }
 
-// nll[t] = log(sum(e^logits[t])) - logits[t, targets[t]]; NaN for a target outside the row
+// nll[t] = log(sum(e^logits[t])) - logits[t, targets[t]]; NaN for a NaN or +infinity in the row, for nothing but -infinity,
+// and for a target outside the row
 KERNEL(LOGIT_THREADS, 1)
 token_nll(float* nll, const float* logits, const i64* targets, int n) {
     i64 token = blockIdx.x, target = targets[token];

@@ -154,7 +154,7 @@ struct TokenRow {
 
     __device__ TokenRow(const bf16* table, const i64* before) {
         __shared__ i64 token;
-        if (threadIdx.x == 0) token = load_fresh<i64>(before);
+        if (threadIdx.x == 0) token = row_of(load_fresh<i64>(before));
         sync_workers();
         if (lane_index() >= 4) return;
         const bf16* from = table + token * RANK + lane_index() * LANE_K;
@@ -186,7 +186,7 @@ __device__ static Candidate add_rows(float* logits, const TokenRow& x, MatrixStr
     constexpr int BATCH_TURNS = WARP / TILE;
     int place = lane_index() / TILE, within = place * SLOT_ROWS + warp_index() * TILE + lane_index() % TILE;
     auto logit = [&](int row) { return row < range.count ? load_fresh<float>(logits + range.first + row) : 0.0f; };
-    Candidate top{CUDART_NAN_F, n - 1};
+    Candidate top = Candidate::none();
     float next = logit(within);
     for (int first = 0; first < range.turns; first += BATCH_TURNS) {
         int row = first * SLOT_ROWS + within;
@@ -202,7 +202,7 @@ __device__ static Candidate add_rows(float* logits, const TokenRow& x, MatrixStr
         }
         if (row >= range.count) continue;
         logits[range.first + row] = sum;
-        Candidate mine{sum, range.first + row};
+        Candidate mine = Candidate::of(sum, range.first + row);
         if (mine.beats(top)) top = mine;
     }
     return top;
@@ -227,5 +227,5 @@ markov_partial(float* best, int* index, float* logits, const i64* before, const 
     top = best_of_warp(tops[lane_index() % MATVEC_WARPS]);
     if (lane_index() > 0) return;
     best[blockIdx.x] = top.value;
-    index[blockIdx.x] = top.index;
+    index[blockIdx.x] = top.choice();
 }

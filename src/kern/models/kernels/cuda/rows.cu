@@ -41,13 +41,13 @@ __device__ static void norm_row(bf16* y, const float4 (&x)[MINE], const bf16* we
     }
 }
 
-// x[t] = table[ids[t]]
+// x[t] = table[ids[t]]; row 0 for an id below 0, here and below
 KERNEL(ROW_THREADS, 1)
 embedding(float* x, const i64* ids, const bf16* table, int hidden) {
     expect(hidden, HIDDEN);
     start_next_kernel();
     wait_for_previous_kernels();
-    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * HIDDEN;
+    const bf16* from = table + row_of(load_fresh<i64>(ids + blockIdx.x)) * HIDDEN;
     float* to = x + static_cast<i64>(blockIdx.x) * HIDDEN;
     for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS)
         reinterpret_cast<float4*>(to)[at] = widen(reinterpret_cast<const Bf16x4*>(from)[at]);
@@ -62,7 +62,7 @@ embedding_weighted(bf16* weighted, float* squares, float* x, const i64* ids, con
     start_next_kernel();
     wait_for_previous_kernels();
     i64 row = static_cast<i64>(blockIdx.x) * HIDDEN;
-    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * HIDDEN;
+    const bf16* from = table + row_of(load_fresh<i64>(ids + blockIdx.x)) * HIDDEN;
     float sum = 0.0f;
     for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS) {
         float4 v = widen(reinterpret_cast<const Bf16x4*>(from)[at]);
@@ -85,7 +85,7 @@ embedding_bf16(bf16* x, const i64* ids, const bf16* table, int hidden) {
     expect(hidden, HIDDEN);
     start_next_kernel();
     wait_for_previous_kernels();
-    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * HIDDEN;
+    const bf16* from = table + row_of(load_fresh<i64>(ids + blockIdx.x)) * HIDDEN;
     bf16* to = x + static_cast<i64>(blockIdx.x) * HIDDEN;
     for (int at = threadIdx.x; at < VECTORS; at += ROW_THREADS)
         reinterpret_cast<Bf16x4*>(to)[at] = reinterpret_cast<const Bf16x4*>(from)[at];
@@ -96,7 +96,7 @@ KERNEL(ROW_THREADS, 1)
 gather_bf16(bf16* y, const i64* ids, const bf16* table, int width) {
     start_next_kernel();
     wait_for_previous_kernels();
-    const bf16* from = table + load_fresh<i64>(ids + blockIdx.x) * width;
+    const bf16* from = table + row_of(load_fresh<i64>(ids + blockIdx.x)) * width;
     bf16* to = y + static_cast<i64>(blockIdx.x) * width;
     for (int at = threadIdx.x; at < width; at += ROW_THREADS) to[at] = from[at];
 }

@@ -91,9 +91,9 @@ accept(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_len
         i64 at = rounds.index(s, min(row, block));
         i64 token = load_fresh<i64>(round_tokens + at), chosen = load_fresh<i64>(predicted + at);
         i64 position = load_fresh<i64>(round_positions + at), slot = load_fresh<i64>(round_slots + at);
-        // A row's choice is the token of the row after it, where that draft is right.
+        // A row's choice is the token of the row after it, where that draft is right. A choice of -1, no token, never is.
         i64 next = __shfl_down_sync(ALL_LANES, token, 1);
-        bool right = row < block && next == chosen;
+        bool right = row < block && next == chosen && chosen >= 0;
         int taken = __ffs(~__ballot_sync(ALL_LANES, right)) - 1;
         rounds.lay_row(s, row, __shfl_sync(ALL_LANES, chosen, taken), start + taken + 1);
         rounds.lay_feature(s, row, position, row <= taken ? slot : -1);

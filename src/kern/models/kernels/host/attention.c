@@ -63,6 +63,7 @@ typedef struct {
     _Alignas(64) float q[QUERIES * Q_STRIDE], out[QUERIES * Q_STRIDE], scores[QUERIES * S_STRIDE];
     float keys[MAX_DIM * KEYS], values[KEYS * MAX_DIM]; /* keys [dim, KEYS], values [KEYS, MAX_DIM] */
     float top[QUERIES], total[QUERIES];
+    int numbers; /* whether all values are: 0 times one that is not would reach the queries that do not see it */
 } block_memory;
 
 static int64_t padded(int64_t dim) { return (dim + TILE_COLS - 1) / TILE_COLS * TILE_COLS; }
@@ -70,6 +71,7 @@ static int64_t padded(int64_t dim) { return (dim + TILE_COLS - 1) / TILE_COLS * 
 static void load_keys_and_values(const attention *t, block_memory *b, int64_t seq, int64_t head, int64_t first,
                                  int64_t count) {
     int64_t dim = t->shape.dim;
+    uint16_t largest = 0;
     for (int64_t j = 0; j < KEYS; j += LANES) {
         int64_t rows = count - j < 0 ? 0 : count - j;
         const bf16 *keys = rows ? page_keys(t, seq, (first + j) / PAGE, head) + (first + j) % PAGE * dim : t->pool;
@@ -77,8 +79,14 @@ static void load_keys_and_values(const attention *t, block_memory *b, int64_t se
     }
     for (int64_t j = 0; j < count; j++) {
         const bf16 *key = page_keys(t, seq, (first + j) / PAGE, head) + (first + j) % PAGE * dim;
-        unpack_row(b->values + j * MAX_DIM, key + value_offset(&t->shape), dim, padded(dim));
+        const bf16 *value = key + value_offset(&t->shape);
+        unpack_row(b->values + j * MAX_DIM, value, dim, padded(dim));
+        for (int64_t d = 0; d < dim; d++) {
+            uint16_t size = value[d] & 0x7fffu;
+            largest = size > largest ? size : largest;
+        }
     }
+    b->numbers = largest < 0x7f80u;
 }
 
 /* Queries r0...rows-1, the first at `position`, against the `count` keys from `first` on that are loaded. */
@@ -93,13 +101,15 @@ static void attend_block(const attention *t, block_memory *b, int64_t rows, int6
         float *row = b->scores + r * S_STRIDE, *sum = b->out + r * Q_STRIDE;
         float factor = soften(row, seen, b->top + r, b->total + r);
         for (int64_t d = 0; d < cols; d++) sum[d] *= factor;
+        for (int64_t d = 0; d < cols && !b->numbers; d += TILE_COLS)
+            tile_product(1, sum + d, Q_STRIDE, row, S_STRIDE, b->values + d, MAX_DIM, seen, 1);
     }
-    for (int64_t d = 0; d < cols; d += TILE_COLS)
+    for (int64_t d = 0; d < cols && b->numbers; d += TILE_COLS)
         tile_product(live, out + d, Q_STRIDE, scores, S_STRIDE, b->values + d, MAX_DIM, count, 1);
 }
 
 static void store_out(bf16 *to, const float *sum, float total, int64_t dim) {
-    float scale = total > 0.0f || total != total ? 1.0f / total : 0.0f; /* no keys: zeros */
+    float scale = total == 0.0f ? 0.0f : 1.0f / total; /* no keys: zeros */
     for (int64_t d = 0; d < dim; d++) to[d] = to_bf16(sum[d] * scale);
 }
 

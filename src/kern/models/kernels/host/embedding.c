@@ -8,13 +8,13 @@ static void embedding_rows(const kern_launch *launch, void *const *params, int64
     int64_t hidden = KERN_ARG(int32_t, 3);
     (void)launch;
     for (int64_t t = begin; t < end; t++) {
-        const bf16 *row = table + ids[t] * hidden;
+        const bf16 *row = table + row_of(ids[t]) * hidden;
         float *out = x + t * hidden;
         for (int64_t i = 0; i < hidden; i++) out[i] = from_bf16(row[i]);
     }
 }
 
-/* x[t] = table[ids[t]] */
+/* x[t] = table[ids[t]]; row 0 for an id below 0 */
 KERN_KERNEL(embedding, "ptr,ptr,ptr,i32") {
     int64_t tokens = launch->grid.x;
     for_rows(launch, params, tokens, 1, tokens * KERN_ARG(int32_t, 3), embedding_rows);
@@ -27,10 +27,10 @@ static void gather_rows(const kern_launch *launch, void *const *params, int64_t 
     int64_t width = KERN_ARG(int32_t, 3);
     (void)launch;
     for (int64_t s = begin; s < end; s++)
-        memcpy(y + s * width, table + ids[s] * width, (size_t)width * sizeof(bf16));
+        memcpy(y + s * width, table + row_of(ids[s]) * width, (size_t)width * sizeof(bf16));
 }
 
-/* y[s] = table[ids[s]] */
+/* y[s] = table[ids[s]]; row 0 for an id below 0 */
 KERN_KERNEL(gather_bf16, "ptr,ptr,ptr,i32") {
     int64_t seqs = launch->grid.x;
     for_rows(launch, params, seqs, 1, seqs * KERN_ARG(int32_t, 3), gather_rows);

@@ -7,6 +7,11 @@
 
 #include "kern_host.h"
 
+#if defined(KERN_LEVEL) && ((KERN_LEVEL < 4 && defined(__AVX512F__)) || (KERN_LEVEL < 3 && defined(__AVX__)) || \
+                            (KERN_LEVEL < 2 && defined(__SSE3__)))
+#error "the compiler's options allow instructions that the target does not have; leave them out of CC"
+#endif
+
 typedef uint16_t bf16;
 
 static inline float from_bits(uint32_t bits) {
@@ -50,6 +55,9 @@ static inline float fast_exp(float x) {
     result = x > 88.72f ? INFINITY : result;
     return x == x ? result : x;
 }
+
+/* The row of a table for an id. Below 0 no token was chosen; the row is any, for what comes of it is dropped. */
+static inline int64_t row_of(int64_t id) { return id < 0 ? 0 : id; }
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -21,7 +21,8 @@ static void token_nll_rows(const kern_launch *launch, void *const *params, int64
     }
 }
 
-/* nll[t] = log(sum(exp(logits[t]))) - logits[t, targets[t]]; NaN for a target outside the row. */
+/* nll[t] = log(sum(exp(logits[t]))) - logits[t, targets[t]]; NaN for a NaN or +infinity in the row, for nothing but
+ * -infinity, and for a target outside the row. */
 KERN_KERNEL(token_nll, "ptr,ptr,ptr,i32") {
     int64_t tokens = launch->grid.x;
     for_rows(launch, params, tokens, 1, tokens * KERN_ARG(int32_t, 3), token_nll_rows);

@@ -62,7 +62,8 @@ KERN_KERNEL(begin_spec, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr
     }
 }
 
-/* Take the drafts that the target's choices begin with, then the target's own next token as the new anchor. */
+/* Take the drafts that the target's choices begin with, then the target's own next token as the new anchor. A choice
+ * of -1, no token, is the anchor even where the draft had none either. */
 KERN_KERNEL(accept, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32") {
     rounds r = {KERN_ARG(int64_t *, 0),  KERN_ARG(int64_t *, 1), KERN_ARG(int64_t *, 2), KERN_ARG(int32_t *, 3),
                 KERN_ARG(int64_t *, 4),  KERN_ARG(int32_t *, 5), KERN_ARG(int64_t *, 6), KERN_ARG(int64_t *, 7),
@@ -75,7 +76,7 @@ KERN_KERNEL(accept, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32
     for (int64_t s = 0; s < r.seqs; s++) {
         const int64_t *drafts = r.tokens + s * rows + 1, *chosen = predicted + s * rows;
         int64_t start = r.position[s], taken = 0;
-        while (taken < r.block && drafts[taken] == chosen[taken]) taken++;
+        while (taken < r.block && drafts[taken] == chosen[taken] && chosen[taken] >= 0) taken++;
         for (int64_t i = 0; i < taken; i++)
             r.ring[s * r.ring_size + (start + 1 + i) % r.ring_size] = drafts[i];
         for (int64_t i = 0; i < rows; i++) {

@@ -88,6 +88,21 @@ static inline float largest_among(const float *values, int64_t count) {
     return top;
 }
 
+/* The largest among `count` values, +infinity where one of them is a NaN; -infinity where there are none. */
+static inline float largest_or_infinity(const float *values, int64_t count) {
+    vec infinity = (vec){0} + INFINITY, most = -infinity;
+    vec_u32 below = ~(vec_u32){0}; /* ones where all so far are below +infinity, as no NaN is */
+    int64_t whole = count - count % LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        vec value = load(values + i);
+        most = larger(value, most);
+        below &= (vec_u32)(value < infinity);
+    }
+    float top = largest_of((vec)(((vec_u32)most & below) | ((vec_u32)infinity & ~below)));
+    for (int64_t i = whole; i < count; i++) top = values[i] <= top ? top : values[i] < INFINITY ? values[i] : INFINITY;
+    return top;
+}
+
 #if defined(__clang__)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else

@@ -1,0 +1,5 @@
+"""`python -m kern` is `kern`."""
+
+from kern.cli import main
+
+main()

@@ -1,5 +1,0 @@
-"""`python -m kern.cli` is `kern`."""
-
-from kern.cli import main
-
-main()

@@ -1,0 +1,85 @@
+"""`kern chat`: a conversation, a line a turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from kern.cli.interrupts import heeded
+from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.prompt import MAX_TEXT_BYTES, UsageError, without_newline
+from kern.cli.streaming import stream
+from kern.text.chat import begun, chat_prompt
+from kern.text.conversation import Conversation
+from kern.text.generator import Generator
+from kern.text.speculation import Driver
+from kern.text.stop_strings import check_stops
+from kern.text.tokenizer import NoTokenizer, Tokenizer
+
+_PROMPT = "> "
+
+
+def chat(
+    path: Path,
+    options: LoadOptions,
+    system: str | None,
+    *,
+    max_tokens: int,
+    stop: Sequence[str],
+    spec: Driver | None,
+) -> None:
+    """Answer each line of the user, until there are no more. Raises PromptError once the capacity is full."""
+    tokenizer = Tokenizer.load(path)
+    if not tokenizer.has_vocabulary:
+        raise NoTokenizer("this folder has no tokenizer", "run it with token ids, `kern run DIR --prompt-ids 1,2,3`")
+    check_stops(stop, tokenizer)
+    options = options.fitting(tokenizer.settings)
+    chat_prompt(tokenizer, begun(system, "hello"))  # so that a template that fails is reported before loading
+    with loaded(path, options) as (executable, seconds):
+        generator = Generator(executable, tokenizer, spec=spec)
+        report(executable, seconds, options, generator.graphs)
+        conversation = Conversation(generator, system)
+        for text in _lines():
+            if text.strip():
+                _answer(conversation, generator, text, max_tokens, stop, options.quiet)
+
+
+def _answer(
+    conversation: Conversation, generator: Generator, text: str, max_tokens: int, stop: Sequence[str], quiet: bool
+) -> None:
+    """One answer, as it comes. Ctrl-C ends it; what has come stays said."""
+    answer = conversation.say(text, max_tokens=max_tokens, stop=stop)
+    try:
+        stream(answer, generator, quiet=quiet)
+    except KeyboardInterrupt:
+        heeded()
+
+
+def _lines() -> Iterator[str]:
+    """What the user says: asked for on a terminal, until Ctrl-D or Ctrl-C; from a pipe, line by line."""
+    if sys.stdin is None:
+        raise UsageError("stdin is closed", "run it on a terminal, or give a line a turn through a pipe")
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        yield from _asked()
+        return
+    while data := sys.stdin.buffer.readline(MAX_TEXT_BYTES + 1):
+        if len(data) > MAX_TEXT_BYTES:
+            raise UsageError(f"a line has more than the {MAX_TEXT_BYTES:,} bytes that are read", "give a shorter one")
+        try:
+            yield without_newline(data.decode())
+        except UnicodeDecodeError as error:
+            raise UsageError(f"stdin is not UTF-8 at byte {error.start} of a line", "give text in UTF-8") from None
+
+
+def _asked() -> Iterator[str]:
+    if find_spec("readline") is not None:
+        import readline  # noqa: F401, it gives `input` a line that can be edited, and a history
+    while True:
+        try:
+            text = input(_PROMPT)
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        yield text

@@ -1,0 +1,83 @@
+"""Arrays in .npy files as a buffer's values. Numpy has no bf16 and no fp8: a file has their bits."""
+
+from __future__ import annotations
+
+import warnings
+from math import prod
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any, BinaryIO, ClassVar, Final
+
+import numpy as np
+from numpy.lib import format as npy
+
+from kern.manifest.errors import KernError
+from kern.manifest.params import DType
+from kern.runtime.arrays import NUMPY_DTYPES, Array
+from kern.runtime.conversion import WrongDType
+
+_BITS: Final[dict[DType, np.dtype[Any]]] = {"bf16": np.dtype(np.uint16), "fp8e4m3": np.dtype(np.uint8)}
+_HEADERS: Final = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_REFUSED: Final = (ValueError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError, EOFError)
+"""What numpy raises for what is not a header."""
+
+
+class UnreadableArray(KernError):
+    """A file that is not an array."""
+
+    code: ClassVar[str] = "npy"
+    exit_code: ClassVar[int] = 2
+
+
+def read_array(path: Path) -> Array:
+    """The array in an .npy file; nothing in one is run. Raises UnreadableArray."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UnreadableArray(f"{path} is not a file", "name an .npy file")
+        with path.open("rb") as file:
+            return _array(file, path.stat().st_size)
+    except OSError as error:
+        raise UnreadableArray(f"{path} cannot be read: {error.strerror or error}", "name an .npy file") from error
+    except _REFUSED as error:
+        reason = str(error.args[0]).partition("\n")[0][:200] if error.args else type(error).__name__
+        raise UnreadableArray(f"{path} is not an .npy file of numbers: {reason}", "write it with numpy.save") from error
+
+
+def _array(file: BinaryIO, size: int) -> Array:
+    version = npy.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"its version is {version[0]}.{version[1]}, for arrays of records")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on files of Python 2, which are read all the same
+        shape, columns_first, dtype = _HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    there, wanted = size - file.tell(), prod(shape) * dtype.itemsize
+    if there != wanted:
+        raise ValueError(f"it has {there} bytes of values, and an array of {list(shape)} {dtype} has {wanted}")
+    return np.frombuffer(file.read(wanted), dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def as_values(name: str, path: Path, array: Array, dtype: DType) -> Array:
+    """An array from a file as the values of buffer `name`: bits as the dtype that they are of, others as they are.
+
+    For bf16 and fp8e4m3 these are the bits as numpy.save writes an array of ml_dtypes, or as uint16 and uint8.
+    Raises WrongDType.
+    """
+    bits = _BITS.get(dtype)
+    if bits is None:
+        return array
+    saved = np.dtype(f"V{bits.itemsize}")
+    if array.dtype not in (bits, bits.newbyteorder(), saved):
+        raise WrongDType(
+            f"buffer {name!r} is {dtype}, the array in {path} is {array.dtype}",
+            f"save an array of {NUMPY_DTYPES[dtype]}, or its bits as {bits}",
+        )
+    native = array if array.dtype == saved else array.astype(bits)
+    return np.ascontiguousarray(native).view(NUMPY_DTYPES[dtype]).reshape(array.shape)
+
+
+def write_array(file: BinaryIO, array: Array, dtype: DType) -> None:
+    """Write a buffer's values: bf16 and fp8e4m3 as their bits."""
+    bits = _BITS.get(dtype)
+    npy.write_array(file, array if bits is None else array.view(bits), allow_pickle=False)

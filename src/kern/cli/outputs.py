@@ -1,0 +1,60 @@
+"""Files that a command writes: their paths are checked before its work, and each appears whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+from kern.manifest.errors import KernError
+
+Writing = Callable[[BinaryIO], object]
+"""Writes one file's content."""
+
+
+class Unwritable(KernError):
+    """A file cannot be written where it was asked for."""
+
+    code: ClassVar[str] = "output"
+    exit_code: ClassVar[int] = 2
+
+
+def check_path(what: str, path: Path) -> None:
+    """Raises Unwritable where `what` could not be written to `path`; what is there stays as it is."""
+    try:
+        if path.exists() and not path.is_file():
+            raise Unwritable(f"{what} cannot be written to {path}: it is not a file", "name a file")
+        tempfile.TemporaryDirectory(prefix=".kern-", dir=path.parent).cleanup()
+    except OSError as error:
+        raise _unwritable(what, path, error) from error
+
+
+def write_files(what: str, contents: Mapping[Path, Writing]) -> None:
+    """Write every file under another name, and rename them once all are whole. Raises Unwritable."""
+    with ExitStack() as stack:
+        whole = {path: _written(what, path, content, stack) for path, content in contents.items()}
+        for path, part in whole.items():
+            try:
+                os.replace(part, path)
+            except OSError as error:
+                raise _unwritable(what, path, error) from error
+
+
+def _written(what: str, path: Path, content: Writing, stack: ExitStack) -> Path:
+    """The content in a temporary file next to `path`."""
+    try:
+        part = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".kern-", dir=path.parent)), "part")
+        with part.open("wb") as file:
+            content(file)
+    except OSError as error:
+        raise _unwritable(what, path, error) from error
+    return part
+
+
+def _unwritable(what: str, path: Path, error: OSError) -> Unwritable:
+    return Unwritable(
+        f"{what} cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
+    )

@@ -1,0 +1,58 @@
+"""A generation as it comes, on stdout, and a line about it on stderr: how long it took, and why it ended."""
+
+from __future__ import annotations
+
+import sys
+
+from kern.cli.terminal import printable
+from kern.manifest.counts import counted
+from kern.text.generator import Generation, Generator
+
+
+def stream(generation: Generation, generator: Generator, *, quiet: bool) -> None:
+    """Text as it comes; what a terminal would obey is made visible on one, and left alone in a file or pipe."""
+    tokenizer = generator.tokenizer
+    terminal = sys.stdout.isatty()
+    try:
+        for token in generation:
+            text = token.text if tokenizer.has_vocabulary else f"{token.id} "
+            print(printable(text, keep="\n\t") if terminal else text, end="", flush=True)
+    finally:
+        print(flush=True)
+        if not quiet:
+            print(_summary(generation, generator), file=sys.stderr)
+
+
+def _summary(generation: Generation, generator: Generator) -> str:
+    """The times, and why it ended. The prompt's last token is the input of the first decode step, not of prefill."""
+    prefilled, count = len(generation.prompt_ids) - 1 - generation.reused, len(generation.output_ids)
+    words = []
+    if prefilled:
+        reused = f" after {generation.reused:,} kept" if generation.reused else ""
+        words.append(f"prefill of {counted(prefilled, 'token')}{reused} in {generation.prefill_s * 1e3:.0f} ms")
+    if count and generation.decode_s:
+        each = f"{generation.decode_s / count * 1e3:.2f} ms each: {count / generation.decode_s:.1f} tokens/s"
+        words.append(f"{counted(count, 'token')}, {each}")
+    if generation.accepted:
+        each = f"{tokens_per_round(generation):.2f} tokens each"
+        words.append(f"{counted(len(generation.accepted), 'round')} of speculation, {each}")
+    return "\n" + "; ".join(words) + f" ({_end(generation, generator.capacity)})"
+
+
+def tokens_per_round(generation: Generation) -> float:
+    """What the rounds gave on average; what the last one gave past the end of the text counts as well."""
+    return 1 + sum(generation.accepted) / len(generation.accepted)
+
+
+def _end(generation: Generation, capacity: int) -> str:
+    match generation.stop:
+        case "stop_token":
+            return "ended by a stop token"
+        case "stop_text":
+            return "ended by a stop text"
+        case "length" if generation.capacity_full:
+            return f"ended: the capacity of {counted(capacity, 'token')} is full"
+        case "length":
+            return f"ended: --max-tokens {len(generation.output_ids)} reached"
+        case _:
+            return "interrupted"

@@ -1,0 +1,105 @@
+"""A launch that ends the process is named on stderr, in whichever way it ends it; launches pay nothing for that.
+
+Each launch runs in a Python frame that bears its label. For a fatal signal, faulthandler prints the frames: it writes
+them from the signal's handler, without the interpreter. For exit(), a handler of the C library looks for the frame.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import os
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType, FrameType, FunctionType
+from typing import Final
+
+FRAME: Final = "<kernel launch>"
+"""The file name of the frames that bear labels."""
+
+_STDERR: Final = 2
+_FAILED: Final = 1
+_LABELS: Final = 4096
+
+_libc = ctypes.CDLL(None)
+_dso = ctypes.c_byte()
+"""Its address is what the C library knows our handler by."""
+_state = {"watched": False, "leaving": False}
+
+
+def bearing(label: str, function: Callable[[], object]) -> Callable[[], None]:
+    """A call of `function` in a frame that bears the label."""
+
+    def call() -> None:
+        function()
+
+    return FunctionType(_code(call.__code__, label), {}, label, None, call.__closure__)
+
+
+def bearing_kernel(label: str, entry: Callable[..., object], launch: object, params: object) -> Callable[[], None]:
+    """A kernel's call in a frame that bears the label."""
+
+    def call() -> None:
+        entry(launch, params)
+
+    return FunctionType(_code(call.__code__, label), {}, label, None, call.__closure__)
+
+
+@lru_cache(_LABELS)
+def _code(code: CodeType, label: str) -> CodeType:
+    return code.replace(co_name=label, co_qualname=label, co_filename=FRAME)
+
+
+def watch() -> None:
+    """From now on, a launch that ends this process is named. A second call does nothing."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable(_STDERR)
+    if _state["watched"] or not _has_glibc():
+        return
+    _state["watched"] = True
+    _libc.__cxa_atexit(_on_exit, None, ctypes.byref(_dso))
+    _libc.__cxa_at_quick_exit(_on_exit, None)
+    atexit.register(_leave)
+
+
+def _has_glibc() -> bool:
+    """Other C libraries do not let a handler be taken back, which must not run after the interpreter's end."""
+    try:
+        return bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (ValueError, OSError):
+        return False
+
+
+def _leave() -> None:
+    """The interpreter ends: the C library runs our handler now, and forgets it."""
+    _state["leaving"] = True
+    _libc.__cxa_finalize(ctypes.byref(_dso))
+
+
+def _ended(_: object) -> None:
+    """Somebody called exit(). A kernel, or a module's constructor, must not."""
+    label = None if _state["leaving"] else _running()
+    if label is None:
+        return
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    line = f"kern: {label} ended the process by exit(): a kernel must return\n"
+    os.write(_STDERR, line.encode("ascii", "backslashreplace"))
+    os._exit(_FAILED)
+
+
+_on_exit = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_ended)
+
+
+def _running() -> str | None:
+    """The label of a launch that some thread is in."""
+    for top in sys._current_frames().values():
+        frame: FrameType | None = top
+        while frame is not None:
+            if frame.f_code.co_filename == FRAME:
+                return frame.f_code.co_name
+            frame = frame.f_back
+    return None

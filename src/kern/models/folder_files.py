@@ -1,0 +1,50 @@
+"""Files of settings in a checkpoint's folder: regular ones of bounded length, and JSON objects in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+from kern.artifact.folder import MAX_TEXT_BYTES
+from kern.models.checkpoint import CheckpointError
+
+AGAIN: Final = "fetch the file again, as its publisher has it"
+
+
+def read_file(path: Path) -> bytes | None:
+    """The bytes of a file, None where there is none; a link that leads nowhere is there, and cannot be read."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise CheckpointError(f"{path} is not a regular file", "put the file itself there")
+            if status.st_size > MAX_TEXT_BYTES:
+                raise CheckpointError(
+                    f"{path} has {status.st_size:,} bytes, more than the {MAX_TEXT_BYTES:,} that are read",
+                    "is this the right file?",
+                )
+            return file.read()
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}", "check that it is a file, and yours") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a fifo, too, without its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_json(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}", AGAIN) from error
+    except RecursionError:
+        raise CheckpointError(f"{path} nests too deeply to be read", AGAIN) from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} holds no JSON object", AGAIN)
+    return found

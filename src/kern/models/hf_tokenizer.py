@@ -1,0 +1,88 @@
+"""tokenizer.json of a Hugging Face folder with the tokens added beside it, and what it puts around a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kern.models.checkpoint import CheckpointError
+from kern.models.config import shown
+from kern.models.hf_tokens import Added
+from kern.text.tokenizer_file import TokenizerError, TokenizerFile, with_tokens
+
+_WAY_OUT = "correct the file, or take the publisher's"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTokenizer:
+    """A tokenizer, its tokenizer.json, the token of the padding saved there, and the ids before and behind a text."""
+
+    file: TokenizerFile
+    content: bytes
+    pad_token: str | None
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+
+
+def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> FolderTokenizer:
+    """Read `content`, the file at `path`, and add the tokens that it lacks. Raises CheckpointError."""
+    file = _open(content, path)
+    pad_token = file.pad_token
+    known = file.added_tokens()
+    changes = [token for token in added if token.content not in known or token.overrides]
+    if changes:
+        content = _completed(content, changes, path)
+        file = _open(content, path)
+    for token in added:
+        if token.id is not None and file.id(token.content) != token.id:
+            raise CheckpointError(
+                f"{path} gives {shown(token.content)} the id {file.id(token.content)}, the files next to it {token.id}",
+                _WAY_OUT,
+            )
+    before, behind = _around(file.state("post_processor"), path)
+    return FolderTokenizer(file, content, pad_token, before, behind)
+
+
+def _open(content: bytes, path: Path) -> TokenizerFile:
+    try:
+        return TokenizerFile(content)
+    except TokenizerError as error:
+        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
+
+
+def _completed(content: bytes, tokens: Sequence[Added], path: Path) -> bytes:
+    try:
+        return with_tokens(content, [(token.content, token.flags) for token in tokens])
+    except TokenizerError as error:
+        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
+
+
+def _around(processor: Any, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that a post-processor puts before and behind one text."""
+    match processor:
+        case None | {"type": "ByteLevel"}:
+            return (), ()
+        case {"type": "BertProcessing" | "RobertaProcessing", "cls": [_, int(first)], "sep": [_, int(last)]}:
+            return (first,), (last,)
+        case {"type": "Sequence", "processors": list(processors)}:
+            before: tuple[int, ...] = ()
+            behind: tuple[int, ...] = ()
+            for inner in processors:
+                left, right = _around(inner, path)
+                before, behind = left + before, behind + right
+            return before, behind
+        case {"type": "TemplateProcessing", "single": list(pieces), "special_tokens": dict(tokens)}:
+            return _template(pieces, tokens, path)
+    raise CheckpointError(f"{path} has the post-processor {shown(processor)}", "what it does to a text is unknown")
+
+
+def _template(
+    pieces: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any], path: Path
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    texts = [place for place, piece in enumerate(pieces) if "Sequence" in piece]
+    if len(texts) != 1:
+        raise CheckpointError(f"{path} has a template with {len(texts)} texts in place of one", _WAY_OUT)
+    ids = [tuple(tokens[piece["SpecialToken"]["id"]]["ids"]) if "Sequence" not in piece else () for piece in pieces]
+    return sum(ids[: texts[0]], ()), sum(ids[texts[0] :], ())

@@ -1,0 +1,89 @@
+"""The shapes of a manifest's buffers at symbol values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from kern.manifest.errors import KernError
+from kern.manifest.expressions import Interval
+from kern.manifest.types import Buffer
+from kern.runtime.sizes import dimensions, highs
+from kern.runtime.symbols import Values, as_integer, checked
+from kern.verifier import VerifiedManifest
+from kern.verifier.usage import symbols_of
+
+Shape = tuple[int, ...]
+KEPT: Final = 32
+"""Shapes kept for reuse of each buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shaped:
+    """`ranges` are the buffer's own for what its shape names, and the manifest's for what only the call does."""
+
+    needed: frozenset[str]
+    ranges: Mapping[str, Interval]
+    bounds: Shape
+    kept: dict[tuple[tuple[str, object], ...], Shape] = field(default_factory=dict)
+
+
+class WrongShape(KernError):
+    """An array that is not as large as what it is written to."""
+
+    code: ClassVar[str] = "shape"
+    exit_code: ClassVar[int] = 2
+
+
+class BufferShapes:
+    """The shape of every buffer, at values that were checked."""
+
+    def __init__(self, verified: VerifiedManifest) -> None:
+        self._buffers = verified.manifest.buffers
+        self._shaped = {name: _shaped(verified, name, buffer) for name, buffer in self._buffers.items()}
+
+    def at(self, name: str, values: Values | None) -> Shape:
+        """The shape of a declared buffer at `values`, at its symbols' bounds without. Raises a SymbolError."""
+        shaped = self._shaped[name]
+        if values is None:
+            return shaped.bounds
+        # True equals 1: only what is exactly an integer may be found again by its value.
+        key = tuple(values.items()) if type(values) is dict and set(map(type, values.values())) <= {int} else None
+        if key is not None and key in shaped.kept:
+            return shaped.kept[key]
+        named = checked(shaped.needed, shaped.ranges, values, f"buffer {name!r}")
+        shape = dimensions(self._buffers[name].shape, named)
+        if key is not None and len(shaped.kept) < KEPT:
+            shaped.kept[key] = shape
+        return shape
+
+
+def _shaped(verified: VerifiedManifest, name: str, buffer: Buffer) -> _Shaped:
+    ranges, needed = verified.ranges.buffers[name], symbols_of(buffer.shape)
+    every = {**verified.ranges.symbols, **{symbol: ranges[symbol] for symbol in needed}}
+    return _Shaped(needed, every, dimensions(buffer.shape, highs(ranges)))
+
+
+def first_row(name: str, shape: Shape, whole: Shape, at: object, *, at_bounds: bool) -> int:
+    """The row of buffer `name` that an array of `shape` begins at: `at`, where its rows fit there; else its all.
+
+    `whole` is the buffer's shape, `at_bounds` whether that is at its symbols' bounds. Raises WrongShape.
+    """
+    if type(at) is int and at == 0 and shape == whole:
+        return 0
+    row = as_integer(at)
+    if row is None or row < 0:
+        raise WrongShape(f"buffer {name!r} is written at row {at!r}", "give an integer of at least 0")
+    if row == 0 and shape != whole:
+        help = "give an array of that shape, or `at` for some of its rows"
+        if at_bounds and shape[1:] == whole[1:] and shape[:1] < whole[:1]:
+            help = "give the symbol values of the call that it is for, or `at` for some of the rows"
+        where = "at its symbols' bounds" if at_bounds else "at these values"
+        raise WrongShape(f"buffer {name!r} is {list(whole)} {where}, the array is {list(shape)}", help)
+    if row and not (shape and len(shape) == len(whole) and shape[1:] == whole[1:] and row + shape[0] <= whole[0]):
+        raise WrongShape(
+            f"buffer {name!r} is {list(whole)}, an array of {list(shape)} does not fit in it from row {row} on",
+            "give rows of its shape, no more than there are",
+        )
+    return row

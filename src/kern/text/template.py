@@ -1,0 +1,269 @@
+"""Chat templates as transformers renders them: Jinja in its sandbox, within bounds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from jinja2 import TemplateSyntaxError, nodes, pass_context
+from jinja2.compiler import CodeGenerator, Frame, optimizeconst
+from jinja2.ext import Extension
+from jinja2.filters import make_attrgetter
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro, markup_join, str_join
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
+from jinja2.utils import Namespace, _PassArg
+from markupsafe import Markup
+
+from kern.text.template_bounds import Bounds, ChatError, exceeded, filter_size, widths
+
+LARGEST_TEMPLATE: Final = 2**18
+"""Characters of a template that is compiled."""
+_REASON: Final = 200
+_STRFTIME: Final = 256
+"""Characters that Python lets one of a strftime format become."""
+
+
+def rendered(template: str, names: Mapping[str, Any]) -> str:
+    """What `template` makes of `names`. Raises ChatError, whatever it does; KeyboardInterrupt ends it at any time.
+
+    The environment is that of transformers (`chat_template_utils.py`): block trimming, `{% generation %}`,
+    `{% break %}` and `{% continue %}`, `raise_exception`, `strftime_now`, and a `tojson` that escapes nothing for
+    HTML. A template comes with a model, so it runs in Jinja's sandbox, and within `Bounds`.
+    """
+    if len(template) > LARGEST_TEMPLATE:
+        raise exceeded(f"has {len(template):,} characters, and {LARGEST_TEMPLATE:,} are compiled")
+    try:
+        bounds = Bounds(dict(names))
+        pieces = _Environment(bounds).from_string(template).generate(dict(names))
+        return "".join(_traced(bounds, pieces))
+    except ChatError:
+        raise
+    except Exception as error:
+        raise ChatError(f"the folder's chat template fails: {_reason(error)}") from error
+
+
+def _traced(bounds: Bounds, pieces: Iterator[str]) -> Iterator[str]:
+    """The pieces of the output, each made under the bounds' trace function, as long as they are within bounds."""
+    length = 0
+    while True:
+        before = sys.gettrace()
+        sys.settrace(bounds.trace)
+        try:
+            piece = next(pieces, None)
+        finally:
+            sys.settrace(before)
+        if piece is None:
+            return
+        length += len(piece)
+        if length > bounds.largest:
+            raise exceeded(f"puts out more than {bounds.largest:,} characters")
+        yield piece
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, on one line. The lines that Python's own SyntaxError counts are those of the compiled code."""
+    if isinstance(error, TemplateSyntaxError):
+        return f"{one_line(error.message)} (line {error.lineno})"
+    said = error.msg if isinstance(error, SyntaxError) else error
+    return one_line(said) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+
+
+def one_line(text: object) -> str:
+    """`text` as one line, shortened."""
+    line = " ".join(str(text)[: 2 * _REASON].split())
+    return line if len(line) <= _REASON else line[:_REASON] + "…"
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %}…{% endgeneration %}`, which marks what the assistant says: its body is rendered."""
+
+    tags: Final = {"generation"}  # type: ignore[misc]
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_render"), [], [], body).set_lineno(line)
+
+    def _render(self, caller: Macro) -> str:
+        return caller()
+
+
+class _Namespace(Namespace):
+    """A namespace that prints without what it holds, which may change after it has been weighed."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
+class _Code(CodeGenerator):
+    """Compiled templates whose literals, slices and concatenations go through the environment."""
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
+        self._making(super().visit_List, node, frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
+        self._making(super().visit_Dict, node, frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
+        if node.ctx == "store":
+            super().visit_Tuple(node, frame)
+        else:
+            self._making(super().visit_Tuple, node, frame)
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
+        if isinstance(node.arg, nodes.Slice):
+            self._making(super().visit_Getitem, node, frame)
+        else:
+            super().visit_Getitem(node, frame)
+
+    def _making(self, visit: Callable[[Any, Frame], None], node: nodes.Expr, frame: Frame) -> None:
+        self.write("environment.made(")
+        visit(node, frame)
+        self.write(")")
+
+    @optimizeconst
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+        self.write("environment.joined(context.eval_ctx.autoescape, (")
+        for each in node.nodes:
+            self.visit(each, frame)
+            self.write(", ")
+        self.write("))")
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """The environment of transformers' templates; what can grow goes through `bounds`."""
+
+    code_generator_class = _Code
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_GenerationBlock, "jinja2.ext.loopcontrols"],
+            finalize=self._shown,
+        )
+        self.bounds = bounds
+        self.filters |= {"sum": self._sum, "tojson": self._json}
+        self.filters = {name: _bounded(bounds, name, function) for name, function in self.filters.items()}
+        self.globals["namespace"] = _Namespace
+        self.globals["raise_exception"] = _refuse
+        self.globals["strftime_now"] = self._now
+
+    def made(self, value: Any) -> Any:
+        """`value`, within bounds."""
+        return self.bounds.made(value)
+
+    def joined(self, autoescape: bool, values: tuple[Any, ...]) -> Any:
+        """What `~` makes of `values`."""
+        self.bounds.expect(sum(map(self.bounds.weigh, values)))
+        return self.made(markup_join(values) if autoescape else str_join(values))
+
+    def concat(self, pieces: Iterable[str]) -> str:
+        """What a macro, a call or a block put out."""
+        items, size = [], 0
+        for piece in pieces:
+            size += len(piece)
+            self.bounds.expect(size)
+            items.append(piece)
+        return str(self.made("".join(items)))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        self.bounds.operator(operator, left, right)
+        return self.made(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        __self.bounds.weigh((args, kwargs))
+        args = __self.bounds.method(__obj, args, kwargs)
+        return __self.made(super().call(__context, __obj, *args, **kwargs))
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        if super().wrap_str_format(value) is None:
+            return None
+        text, name = value.__self__, value.__name__
+        escape = isinstance(text, Markup)
+        formatter = _EscapeFormatter(self, escape=text.escape) if escape else _Field(self)
+
+        def formatted(*args: Any, **kwargs: Any) -> str:
+            if name == "format_map":
+                (kwargs,), args = args, ()
+            made: str = type(text)(formatter.vformat(text, args, kwargs))
+            return made
+
+        return formatted
+
+    def _shown(self, value: Any) -> Any:
+        """A value that is put out, as text; text stays the class that it is."""
+        return value if isinstance(value, str) else self.made(str(value))
+
+    def _now(self, form: str) -> str:
+        self.bounds.expect(_STRFTIME * len(form))
+        return datetime.now().strftime(form)
+
+    def _sum(self, values: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+        if attribute is not None:
+            values = map(make_attrgetter(self, attribute), values)
+        for value in values:
+            self.bounds.operator("+", start, value)
+            start = self.made(start + value)
+        return start
+
+    def _json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | str | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        if isinstance(indent, int):
+            self.bounds.expect(indent)
+        encoder: json.JSONEncoder = json.JSONEncoder(
+            ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+        if indent is None and separators is None:
+            return encoder.encode(value)
+        return self.concat(encoder.iterencode(value))
+
+
+def _bounded(bounds: Bounds, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that makes sure of room for its result. Taking the context, it is not run while a template compiles."""
+    takes = _PassArg.from_obj(function)
+
+    @pass_context
+    def filtered(context: Context, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = filter_size(bounds, name, args, kwargs)
+        given = (
+            {
+                _PassArg.context: (context,),
+                _PassArg.eval_context: (context.eval_ctx,),
+                _PassArg.environment: (context.environment,),
+            }.get(takes, ())
+            if takes is not None
+            else ()
+        )
+        return bounds.made(function(*given, *args, **kwargs))
+
+    return filtered
+
+
+class _Field(SandboxedFormatter):
+    """Fields of `str.format`, each padded within bounds."""
+
+    _env: _Environment
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        self._env.bounds.expect(widths(format_spec))
+        return self._env.made(super().format_field(value, format_spec))
+
+
+class _EscapeFormatter(_Field, SandboxedEscapeFormatter):
+    pass
+
+
+def _refuse(reason: object) -> NoReturn:
+    raise ChatError(f"the folder's chat template refuses these messages: {one_line(reason)}")

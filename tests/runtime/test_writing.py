@@ -1,0 +1,389 @@
+"""What may be written to an input, and where it comes to stand; and every way of calling an executable wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kern
+from kern.manifest.builder import ManifestBuilder
+from kern.manifest.errors import KernError
+from kern.runtime.conversion import WrongDType, WrongValue
+from kern.runtime.errors import UnknownName
+from kern.runtime.executable import Executable
+from kern.runtime.graph import WrongCalls
+from kern.runtime.shapes import KEPT, WrongShape
+from kern.runtime.sizes import BadCapacity
+from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
+from support.artifacts import toy_kernels, write_artifact
+from support.toy import MODULE, single
+
+DTYPES: dict[str, Any] = {
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "f32": np.float32,
+    "fp8e4m3": ml_dtypes.float8_e4m3fn,
+    "i32": np.int32,
+    "u32": np.uint32,
+    "i64": np.int64,
+    "u8": np.uint8,
+}
+FRAMES, HEIGHT, WIDTH = 4, 3, 5
+BOUNDS = (FRAMES, HEIGHT, WIDTH)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Inputs of every dtype, [4]; one of three dimensions, one of a number of rows that no symbol gives."""
+    b = ManifestBuilder("inputs")
+    frames, h, w = (b.symbol(name, max=most) for name, most in zip("fhw", BOUNDS, strict=True))
+    program = b.program("run")
+    for dtype in DTYPES:
+        b.kernel(f"copy_{dtype}", single("copy_bytes", (f"out buffer<{dtype}>", f"in buffer<{dtype}>", "i32")))
+        program.dispatch(f"copy_{dtype}", b.output(f"out_{dtype}", dtype, (4,)), b.input(dtype, dtype, (4,)), 0)
+    for name, shape in {"video": (frames, h, w), "fixed": (4, w)}.items():
+        source, target = b.input(name, "f32", shape), b.output(f"out_{name}", "f32", shape)
+        program.dispatch("copy_f32", target, source, 0)
+    return write_artifact(tmp_path_factory.mktemp("inputs") / "folder", b.build(), {MODULE: toy_kernels()})
+
+
+@pytest.fixture
+def executable(folder: Path) -> Iterator[Executable]:
+    with kern.load(folder, sharing=False) as loaded:
+        yield loaded
+
+
+def video(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def flat(executable: Executable) -> np.ndarray:
+    """The whole memory of `video`, as it lies there."""
+    return executable.read("video").reshape(-1)
+
+
+def test_an_array_has_the_buffers_shape_at_the_values(executable: Executable) -> None:
+    executable.write("video", whole := video(*BOUNDS))
+    np.testing.assert_array_equal(executable.read("video"), whole)
+    for shape in ((2, 3, 5), (4, 2, 5), (1, 1, 1), (4, 3, 2), BOUNDS):
+        values = dict(zip("fhw", shape, strict=True))
+        before = flat(executable)
+        executable.write("video", part := video(*shape), values)
+        np.testing.assert_array_equal(executable.read("video", values), part)
+        np.testing.assert_array_equal(flat(executable)[part.size :], before[part.size :])
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 2), (2, 3, 5), (4, 3), (60,), (4, 3, 5, 1), (1, 4, 3, 5), (5, 3, 5), (4, 5, 3), ()]
+)
+def test_another_shape_is_refused_and_writes_nothing(executable: Executable, shape: tuple[int, ...]) -> None:
+    executable.write("video", whole := video(*BOUNDS))
+    with pytest.raises(WrongShape, match=r"'video' is \[4, 3, 5\] at its symbols' bounds, the array is "):
+        executable.write("video", np.zeros(shape, np.float32))
+    if shape != (2, 3, 5):
+        with pytest.raises(WrongShape, match=r"'video' is \[2, 3, 5\] at these values, the array is "):
+            executable.write("video", np.zeros(shape, np.float32), {"f": 2, "h": 3, "w": 5})
+    np.testing.assert_array_equal(executable.read("video"), whole)
+
+
+def test_fewer_rows_need_the_values_they_are_for(executable: Executable) -> None:
+    with pytest.raises(WrongShape, match="give the symbol values of the call that it is for, or `at`"):
+        executable.write("video", video(2, 3, 5))
+    executable.write("video", video(2, 3, 5), {"f": 2, "h": 3, "w": 5})
+
+
+def test_a_call_may_name_symbols_beyond_what_a_buffer_has(tmp_path: Path) -> None:
+    b = ManifestBuilder("narrow")
+    n, m = b.symbol("n", max=8), b.symbol("m", max=4)
+    b.kernel("copy", single("copy_bytes", ("out buffer<u8>", "in buffer<u8>", "i32")))
+    b.program("wide").dispatch("copy", b.output("y", "u8", (n,)), b.input("x", "u8", (n,)), n)
+    b.program("narrow", n=(1, 1)).dispatch("copy", b.output("w", "u8", (m,)), b.input("v", "u8", (m,)), n)
+    with kern.load(write_artifact(tmp_path / "narrow", b.build(), {MODULE: toy_kernels()})) as executable:
+        executable.write("v", [1, 2], {"n": 8, "m": 2})
+        for values in ({"n": 9, "m": 2}, {"n": 1, "m": 5}):
+            with pytest.raises(SymbolOutOfBounds):
+                executable.write("v", [1, 2], values)
+        executable.run("narrow", {"n": 1, "m": 2})
+        assert executable.read("w", {"n": 8, "m": 1}).tolist() == [1]
+
+
+def test_at_counts_rows(executable: Executable) -> None:
+    executable.write("video", whole := video(*BOUNDS).copy())
+    for row, count in ((1, 2), (3, 1), (2, 2), (1, 0), (4, 0)):
+        executable.write("video", part := video(count, 3, 5), at=row)
+        whole[row : row + count] = part
+        np.testing.assert_array_equal(executable.read("video"), whole)
+    values = {"f": 3, "h": 2, "w": 2}
+    executable.write("video", small := video(3, 2, 2), values)
+    executable.write("video", part := video(1, 2, 2), values, at=np.int32(2))
+    small[2] = part
+    np.testing.assert_array_equal(executable.read("video", values), small)
+    executable.write("fixed", fixed := video(4, 5))
+    executable.write("fixed", rows := video(2, 5), at=1)
+    fixed[1:3] = rows
+    np.testing.assert_array_equal(executable.read("fixed"), fixed)
+
+
+@pytest.mark.parametrize(
+    ("shape", "at"),
+    [
+        ((2, 3, 5), 3),
+        ((1, 3, 5), 4),
+        ((1, 3, 5), 2**70),
+        ((0, 3, 5), 5),
+        ((1, 5), 1),
+        ((5,), 1),
+        ((), 1),
+        ((1, 5, 3), 1),
+    ]
+    + [((1, 3, 5), at) for at in (-1, True, False, 1.0, 0.0, "1", None, np.float32(1), np.True_, [1])],
+)
+def test_rows_that_are_not_there_are_refused(executable: Executable, shape: tuple[int, ...], at: Any) -> None:
+    executable.write("video", whole := video(*BOUNDS))
+    with pytest.raises(WrongShape, match="row"):
+        executable.write("video", np.zeros(shape, np.float32), at=at)
+    np.testing.assert_array_equal(executable.read("video"), whole)
+
+
+def test_a_strided_array_is_written_as_its_values(executable: Executable) -> None:
+    wide = video(FRAMES, 2 * HEIGHT, WIDTH + 2)
+    for view in (wide[:, ::2, 1:6], wide[::-1, ::-2, 6:1:-1], np.asfortranarray(wide[:, ::2, 1:6])):
+        executable.write("video", view)
+        np.testing.assert_array_equal(executable.read("video"), view)
+
+
+INTEGERS = {"i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1), "i64": (-(2**63), 2**63 - 1), "u8": (0, 255)}
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_of_any_kind_are_taken_within_their_range(executable: Executable, dtype: str) -> None:
+    least, most = INTEGERS[dtype]
+    for given in (
+        [least, 0, 1, most],
+        (least, 0, 1, most),
+        [np.int8(0), np.uint64(1), np.array(2), most],
+        np.array([3, 2, 1, 0], np.uint64),
+        np.array([3, 2, 1, 0], ">i2"),
+        np.array([most, 0, 0, least], ">i8") if dtype != "i64" else np.array([7, 0, 0, 0], np.int32),
+        [*map(np.int64, [1, 2, 3, 4])],
+    ):
+        executable.write(dtype, given)
+        assert executable.read(dtype).tolist() == [int(value) for value in given]
+    for wrong in (least - 1, most + 1, 2**64, -(2**64), 10**400):
+        with pytest.raises(WrongValue, match=f"'{dtype}' is {dtype}, which does not hold"):
+            executable.write(dtype, [0, wrong, 0, 0])
+    for wide in (np.uint64, np.int64):
+        held = np.iinfo(wide)
+        for wrong in (held.min, held.max):
+            if not least <= wrong <= most:
+                with pytest.raises(WrongValue, match=f"it holds {least}…{most}"):
+                    executable.write(dtype, np.array([0, wrong, 0, 0], wide))
+
+
+def test_floats_are_taken_for_f32(executable: Executable) -> None:
+    for given in ([0.1, -0.0, 1e-50, 3.4e38], [1, 2**24, -(2**127), 0.5], [np.inf, -np.inf, np.nan, np.float64(1 / 3)]):
+        executable.write("f32", given)
+        np.testing.assert_array_equal(executable.read("f32"), np.array(given, np.float64).astype(np.float32))
+    executable.write("f32", np.array([1, 2, 3, 4], ">f4"))
+    assert executable.read("f32").tolist() == [1, 2, 3, 4]
+    for wrong in (1e39, -3.5e38, 2**24 + 1, 2**128, 10**400, np.float64(1e300)):
+        with pytest.raises(WrongValue, match=r"f32, which does not hold .*, value 2 of the list"):
+            executable.write("f32", [0, 0.5, wrong, 0])
+
+
+def test_lists_are_nested_like_the_shape(executable: Executable) -> None:
+    executable.write("fixed", [[1.5] * 5, [2] * 5, (3,) * 5, np.arange(5)])
+    assert executable.read("fixed")[:, 1].tolist() == [1.5, 2, 3, 1]
+    for wrong in ([1.0] * 20, [[1.0] * 5] * 3, [[[1.0]] * 5] * 4, []):
+        with pytest.raises(WrongShape):
+            executable.write("fixed", wrong)
+
+
+class Odd:
+    """Neither an array nor a list."""
+
+
+WRONG_INTEGERS: list[Any] = [
+    [0, 1.0, 2, 3],
+    [0, True, 2, 3],
+    [0, None, 2, 3],
+    [0, "1", 2, 3],
+    [0, b"1", 2, 3],
+    [0, [1], 2, 3],
+    [0, [1, 2], 2, 3],
+    [0, {}, 2, 3],
+    [0, 1j, 2, 3],
+    [0, Decimal(1), 2, 3],
+    [0, np.True_, 2, 3],
+    [0, np.float32(1), 2, 3],
+    [np.zeros(2), np.zeros(3), 2, 3],
+    [np.zeros((2, 2)), np.zeros((2, 3))],
+    np.zeros(4),
+    np.zeros(4, bool),
+    np.zeros(4, np.float32),
+    np.zeros(4, np.complex64),
+    np.zeros(4, ml_dtypes.bfloat16),
+    np.zeros(4, "M8[s]"),
+    np.zeros(4, "S4"),
+    np.zeros(4, "U4"),
+    np.zeros(4, [("a", "i4")]),
+    np.array([0, 1, 2, 3], object),
+    np.ma.masked_array([0, 1, 2, 3], mask=[0, 1, 0, 0]),
+    np.True_,
+]
+WRONG_ANYWHERE: list[Any] = [
+    None,
+    "0123",
+    b"0123",
+    bytearray(4),
+    memoryview(bytes(4)),
+    {0: 1},
+    {1, 2},
+    Odd(),
+    range(4),
+    True,
+    iter([1]),
+]
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64", "u8"])
+@pytest.mark.parametrize("given", [*WRONG_INTEGERS, *WRONG_ANYWHERE], ids=repr)
+def test_what_is_no_integer_is_refused(executable: Executable, dtype: str, given: Any) -> None:
+    with pytest.raises(WrongDType, match=f"'{dtype}' is"):
+        executable.write(dtype, given)
+    assert not executable.read(dtype).any()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *WRONG_ANYWHERE,
+        [0.5, True, 2, 3],
+        [0.5, None, 2, 3],
+        [0.5, "1", 2, 3],
+        [0.5, 1j, 2, 3],
+        np.zeros(4, np.float64),
+        np.zeros(4, np.float16),
+        np.zeros(4, np.int32),
+        np.zeros(4, object),
+        np.zeros(4, ml_dtypes.bfloat16),
+    ],
+    ids=repr,
+)
+def test_what_is_no_float_is_refused(executable: Executable, given: Any) -> None:
+    with pytest.raises(WrongDType, match="'f32' is"):
+        executable.write("f32", given)
+    assert not executable.read("f32").any()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "fp8e4m3"])
+def test_smaller_floats_are_given_as_their_own_arrays(executable: Executable, dtype: str) -> None:
+    executable.write(dtype, ones := np.ones(4, DTYPES[dtype]))
+    np.testing.assert_array_equal(executable.read(dtype), ones)
+    for given in ([1.0] * 4, np.ones(4, np.float32), np.ones(4, np.uint16), np.ones(4, np.uint8), np.ones(4, "V2")):
+        with pytest.raises(WrongDType, match=f"'{dtype}' is {dtype}.*give an array of "):
+            executable.write(dtype, given)
+
+
+Use = Callable[[Executable], Any]
+OTHER_NAMES: list[Any] = ["x", "", None, 0, 1.5, b"f32", ["f32"], {"f32": 1}, ("f32",), Odd(), np.array(["f32"])]
+VALUES: list[tuple[Any, type[KernError]]] = [
+    ("", SymbolError),
+    ("f=1", SymbolError),
+    (4, SymbolError),
+    ([("f", 1)], SymbolError),
+    ({"f", "h"}, SymbolError),
+    (np.array([1]), SymbolError),
+    ({}, SymbolMissing),
+    ({"f": 1, "h": 1}, SymbolMissing),
+    ({"f": 1, "h": 1, "w": 1, "n": 1}, SymbolUnknown),
+    ({"f": 1, "h": 1, "w": 1, None: 1}, SymbolUnknown),
+    ({"f": 1, "h": 1, "w": 1, 4: 1}, SymbolUnknown),
+    *(
+        ({"f": bad, "h": 1, "w": 1}, SymbolOutOfBounds)
+        for bad in (-1, 0, 5, 2**70, None, "1", 1.0, True, np.True_, [1])
+    ),
+    *(({"f": bad, "h": 1, "w": 1}, SymbolOutOfBounds) for bad in (np.float32(1), np.nan, np.array([1]), 1j, b"1")),
+]
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES, ids=repr)
+def test_names_that_there_are_not(executable: Executable, name: Any) -> None:
+    uses: list[Use] = [
+        lambda e: e.write(name, [0.0]),
+        lambda e: e.read(name),
+        lambda e: e.read_async(name),
+        lambda e: e.read_state(name),
+        lambda e: e.clear(name),
+        lambda e: e.run(name, {"f": 1, "h": 1, "w": 1}),
+        lambda e: e.profile(name, {"f": 1, "h": 1, "w": 1}),
+        lambda e: e.graph([(name, {"f": 1, "h": 1, "w": 1})]),
+    ]
+    for use in uses:
+        with pytest.raises(UnknownName, match="is called"):
+            use(executable)
+
+
+@pytest.mark.parametrize(("values", "error"), VALUES, ids=repr)
+def test_values_that_there_are_not(executable: Executable, values: Any, error: type[KernError]) -> None:
+    array = np.zeros((1, 1, 1), np.float32)
+    executable.read("video", {"f": 1, "h": 1, "w": 1})  # what equals these may not pass for them
+    uses: list[Use] = [
+        lambda e: e.write("video", array, values),
+        lambda e: e.read("video", values),
+        lambda e: e.read_async("video", values),
+        lambda e: e.run("run", values),
+        lambda e: e.profile("run", values),
+        lambda e: e.graph([("run", values)]),
+    ]
+    for use in uses:
+        with pytest.raises(error):
+            use(executable)
+
+
+def test_a_program_needs_values(executable: Executable) -> None:
+    nothing: Any = None
+    uses: list[Use] = [
+        lambda e: e.run("run", nothing),
+        lambda e: e.profile("run", nothing),
+        lambda e: e.graph([("run", nothing)]),
+    ]
+    for use in uses:
+        with pytest.raises(SymbolError, match=r"the symbol values are a NoneType, None; give a dict"):
+            use(executable)
+
+
+@pytest.mark.parametrize(
+    "calls", [None, 3, "run", ("run", {"f": 1}), [("run",)], ["run"], [None], [("run", {}, 1)]], ids=repr
+)
+def test_a_graph_is_a_list_of_calls(executable: Executable, calls: Any) -> None:
+    with pytest.raises(WrongCalls, match="a graph records a list of calls"):
+        executable.graph(calls)
+
+
+def test_a_graph_keeps_the_calls_that_an_iterator_gave(executable: Executable) -> None:
+    values = {"f": 1, "h": 1, "w": 1}
+    graph = executable.graph(("run", values) for _ in range(2))  # type: ignore[arg-type]
+    values["f"] = 9
+    assert graph.calls == (("run", {"f": 1, "h": 1, "w": 1}),) * 2
+
+
+def test_more_shapes_than_are_kept_are_each_their_own(executable: Executable) -> None:
+    every = [{"f": f, "h": h, "w": w} for f in range(1, 5) for h in range(1, 4) for w in range(1, 6)]
+    assert len(every) > KEPT
+    for values in (*every, *every):
+        assert executable.read("video", values).shape == tuple(values.values())
+
+
+@pytest.mark.parametrize("count", [None, "4", 0, -1, 1.5, True, np.float32(4), [4]], ids=repr)
+def test_a_capacity_is_an_integer_of_at_least_one(folder: Path, count: Any) -> None:
+    with pytest.raises(BadCapacity, match="capacity is"):
+        kern.load(folder, capacity=count)
+    with pytest.raises(BadCapacity, match="sequences is"):
+        kern.load(folder, sequences=count)

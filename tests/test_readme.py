@@ -1,0 +1,138 @@
+"""The README's commands run, or parse where they need a GPU, a download or minutes; what they print is as shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kern.device.host.target import host_target
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text()
+
+Shown = tuple[str, list[str]]
+"""A command as the shell takes it, and the lines shown below it."""
+
+SHORTER = {"bench": "--steps 2 --capacity 160 --decode-only", "--chat": "--max-tokens 2", "--spec": "--max-tokens 2"}
+"""What is added to a command with such a word, the first that it has, so that it takes little time."""
+
+
+def commands() -> list[Shown]:
+    """Every command of the README's console blocks, with what is shown below it."""
+    found: list[Shown] = []
+    for block in re.findall(r"```console\n(.*?)```", TEXT, re.S):
+        for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.M)[1:]:
+            command, *output = part.rstrip("\n").split("\n")
+            found.append((command.partition("   # ")[0].strip(), output))
+    return found
+
+
+def runs_here(command: str) -> bool:
+    """Whether it needs no more than the demo's folder, and little time."""
+    words = shlex.split(command)
+    on_demo = "kern" in words and words[words.index("kern") + 1] not in ("build", "capture", "mine")
+    slow = "bench" in words and "--spec" not in words  # with it, plain steps are timed too
+    return command.startswith("sed ") or (on_demo and not slow and "build/qwen3-4b" not in words)
+
+
+COMMANDS = commands()
+HERE = [shown for shown in COMMANDS if runs_here(shown[0])]
+PARSED = [shown[0] for shown in COMMANDS if shown[0].startswith("kern ") and not runs_here(shown[0])]
+OTHERS = [shown[0] for shown in COMMANDS if shown not in HERE and shown[0] not in PARSED]
+
+
+@pytest.fixture(scope="module")
+def place(smollm2_spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the README's reader has it, LICENSE shortened."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "build").mkdir()
+    (folder / "build" / "smollm2").symlink_to(smollm2_spec)
+    (folder / "LICENSE").write_text((ROOT / "LICENSE").read_text()[:400])
+    for command, _ in HERE:
+        if command.startswith("sed "):  # what it writes, the next one reads
+            assert shell(command, folder).returncode == 0
+    return folder
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def shape(line: str) -> str:
+    """A line without its numbers and with single blanks."""
+    return " ".join(re.sub(r"\d[\d.]*(,\d+)*", "#", line).split())
+
+
+@pytest.mark.parametrize(("command", "output"), HERE, ids=[command[:60] for command, _ in HERE])
+def test_a_command_runs_as_shown(place: Path, command: str, output: list[str]) -> None:
+    more = next((options for word, options in SHORTER.items() if word in command), "")
+    done = shell(f"{command} {more}", place)
+    if "verify" in command:
+        assert done.returncode == 1
+        heads = re.compile(r"error\[\w+\]|/\w+/\S+")
+        assert heads.findall("\n".join(output)) == heads.findall(done.stderr)
+        return
+    assert done.returncode == 0, done.stderr
+    if "inspect" in command:
+        shown = [line.replace("x86-64-v4", host_target()) for line in output if line not in ("…", "")]
+        assert [line for line in shown if line not in done.stdout.splitlines()] == []
+    elif "bench" in command or "score" in command:
+        assert {*map(shape, done.stdout.splitlines())} <= {*map(shape, TEXT.splitlines())}
+    elif output:
+        assert done.stdout.rstrip("\n").split("\n") == output
+
+
+@pytest.mark.parametrize("command", PARSED)
+def test_a_command_that_needs_more_than_this_machine_parses(place: Path, command: str) -> None:
+    kern, name, rest = command.split(" ", 2)
+    done = shell(f"{kern} {name} --help {rest}", place)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_option_that_does_not_exist_does_not_parse(place: Path) -> None:
+    assert shell("kern build --help llama --not-an-option -o x", place).returncode == 2
+
+
+def test_the_other_commands_are_known() -> None:
+    assert {command.split()[0] for command in OTHERS} == {"make", "source", "pip"}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for command in OTHERS:
+        if command.startswith("make"):
+            assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.M), command
+        for named in re.findall(r"\.\[([\w,]+)\]", command):
+            assert set(named.split(",")) <= extras.keys()
+
+
+def test_the_program_runs_as_shown(place: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    (place / "program.py").write_text(code.replace("max_tokens=32", "max_tokens=4"))
+    done = shell("python program.py", place)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(" Paris.")
+
+
+def test_the_demo_is_built_again_where_kern_is_newer(tmp_path: Path) -> None:
+    def would_build() -> bool:
+        command = ["make", "-n", "-o", ".venv/installed", "demo", f"ARTIFACT={tmp_path}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return any(line.startswith(".venv/bin/kern build") for line in done.stdout.splitlines())
+
+    manifest = tmp_path / "manifest.json"
+    assert would_build()
+    manifest.write_text('"begin_spec"')
+    newest = max(path.stat().st_mtime for path in (ROOT / "src" / "kern").rglob("*") if path.suffix != ".pyc")
+    os.utime(manifest, (newest + 60, newest + 60))
+    assert not would_build()
+    os.utime(manifest, (newest - 60, newest - 60))
+    assert would_build()
