@@ -130,7 +130,7 @@ def save(campaigns: Sequence[Campaign], folder: Path) -> list[Path]:
                 path = folder / f"{campaign.target.name}-{campaign.seed}-{result.index}.input"
                 path.write_bytes(data)
                 again = f"PYTHONPATH=tests .venv/bin/python -m fuzz --again {path}"
-                told = f"{kind}\nseed {campaign.seed}, input {result.index}; again: {again}\n\n{result.details}\n"
-                path.with_suffix(".txt").write_text(told)
+                report = f"{kind}\nseed {campaign.seed}, input {result.index}; again: {again}\n\n{result.details}\n"
+                path.with_suffix(".txt").write_text(report)
                 written.append(path)
     return written

@@ -117,8 +117,8 @@ def run(data: bytes, folder: Path) -> str:
         config.head_dim,
         config.vocabulary,
     )
-    require(min(sizes) > 0 and config.max_positions > 0, f"a size that is none: {config}")
-    require(config.rope_theta > 0 and config.norm_eps >= 0, f"a number that cannot be: {config}")
+    require(min(sizes) > 0 and config.max_positions > 0, f"a size below 1: {config}")
+    require(config.rope_theta > 0 and config.norm_eps >= 0, f"a number out of range: {config}")
     settings = text_settings(config, checkpoint.text)
     require(all(0 <= id < config.vocabulary for id in settings.stop_ids), f"stop ids: {settings.stop_ids}")
     for name in list(parameter_shapes(config))[:50]:

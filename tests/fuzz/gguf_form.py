@@ -50,10 +50,10 @@ def written(file: Gguf) -> tuple[bytes, list[tuple[int, int]]]:
 
     Of the lengths of an array's strings it is the first.
     """
-    out, fields, told = bytearray(b"GGUF"), list[tuple[int, int]](), True
+    out, fields, noted = bytearray(b"GGUF"), list[tuple[int, int]](), True
 
     def number(value: int, size: int) -> None:
-        if told:
+        if noted:
             fields.append((len(out), size))
         out.extend((value % 256**size).to_bytes(size, "little"))
 
@@ -62,7 +62,7 @@ def written(file: Gguf) -> tuple[bytes, list[tuple[int, int]]]:
         out.extend(text)
 
     def content(kind: int, value: Any) -> None:
-        nonlocal told
+        nonlocal noted
         if kind == STRING:
             string(value)
         elif kind == ARRAY:
@@ -70,8 +70,8 @@ def written(file: Gguf) -> tuple[bytes, list[tuple[int, int]]]:
             number(len(value[1]), 8)
             for entry in value[1]:
                 content(value[0], entry)
-                told = False
-            told = True
+                noted = False
+            noted = True
         elif kind in (F32, F64):
             out.extend(struct.pack("<" + FORMS[kind], value))
         elif kind in FORMS:

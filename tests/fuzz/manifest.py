@@ -21,7 +21,7 @@ from kern.manifest.schema import json_schema
 from kern.manifest.writing import write
 from kern.models.config import preset
 from kern.verifier import verified
-from kern.verifier.example import BASE
+from kern.verifier.example import BASE, edited
 from support.valid_manifests import ORIGINAL_FORM, generated
 
 SCHEMA_BYTES = 30_000
@@ -39,12 +39,21 @@ FRAGMENTS: tuple[Any, ...] = (
 
 @cache
 def seeds() -> tuple[bytes, ...]:
-    """The example, the original form, and a transformer of two layers."""
-    return (BASE.encode(), ORIGINAL_FORM.read_bytes(), generated(preset("llama", "tiny"), "tiny").encode())
+    """The example, the same with optional fields, the original form, and a transformer of two layers."""
+    options = {
+        "/kernels/scale/impl/steps/0/cluster": "[1, 1, 1]",
+        "/kernels/scale/impl/steps/0/pdl": "true",
+        "/kernels/scale/impl/steps/0/shared_mem": "16",
+        "/kernels/record/impl/steps/0/cooperative": "true",
+        "/programs/fill/dispatches/2/label": '"recorded"',
+        "/states/history/align": "512",
+    }
+    texts = BASE, edited(options), ORIGINAL_FORM.read_text(), generated(preset("llama", "tiny"), "tiny")
+    return tuple(text.encode() for text in texts)
 
 
 def change(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Change its JSON; bytes where it is none."""
+    """Change its JSON; its bytes where it is not JSON."""
     try:
         document = json.loads(data)
         other = json.loads(random.choice(others))
@@ -84,7 +93,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise Contradiction(f"a number that is none: {text}")
+    raise Contradiction(f"not a JSON number: {text}")
 
 
 @cache

@@ -109,7 +109,7 @@ def _printed(folder: Path, *, abi: bool, as_json: bool) -> str:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise Contradiction(f"JSON that is none: {text}")
+    raise Contradiction(f"not a JSON number: {text}")
 
 
 TARGET = Target("recordings", seeds, change, run, short=40)

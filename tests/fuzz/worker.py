@@ -111,10 +111,10 @@ class Worker:
     def _died(self, cause: str) -> Result:
         """The input that was running when the process ended; what it wrote to stderr holds the stack."""
         errors = self._folder / "stderr"
-        told = errors.read_text(errors="replace") if errors.exists() else ""
-        inside = re.findall(rf'File "{re.escape(KERN)}/([^"]*)", line \d+ in (\w+)', told)
+        written = errors.read_text(errors="replace") if errors.exists() else ""
+        inside = re.findall(rf'File "{re.escape(KERN)}/([^"]*)", line \d+ in (\w+)', written)
         where = f" in {inside[0][0]}, {inside[0][1]}" if inside else ""
-        return Result(self.next, "died", cause + where, told[-SHOWN:])
+        return Result(self.next, "died", cause + where, written[-SHOWN:])
 
 
 def outcome_of(target: Target, data: bytes, folder: Path) -> tuple[str, str | None, str]:
@@ -130,8 +130,8 @@ def outcome_of(target: Target, data: bytes, folder: Path) -> tuple[str, str | No
     except BaseException as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(KERN)]
         where = f"{Path(frames[-1].filename).relative_to(KERN)}:{frames[-1].lineno}" if frames else "outside kern"
-        told = "".join(traceback.format_exception(error))
-        return "raised", f"{type(error).__name__} at {where}", told[:1000] + "\n…\n" + told[-SHOWN:]
+        trace = "".join(traceback.format_exception(error))
+        return "raised", f"{type(error).__name__} at {where}", trace[:1000] + "\n…\n" + trace[-SHOWN:]
 
 
 def _cause(exitcode: int, target: Target) -> str:
