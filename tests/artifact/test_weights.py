@@ -101,6 +101,8 @@ def test_dtypes_without_a_name_here_are_allowed(tmp_path: Path) -> None:
         (struct.pack("<Q", 3) + b'{"\xff', "not valid"),
         (form(json.dumps({"a": A, "b": A}).replace('"b"', '"a"'), 8), "'a' stands in it twice"),
         (form('{"a": {"dtype": "F32", "dtype": "F32"}}', 8), "'dtype' stands in it twice"),
+        (form({"\ud800": A}, 8), "half of a surrogate pair"),
+        (form({"__metadata__": {"a": "\udfff"}}), "half of a surrogate pair"),
         (form({"__metadata__": 1}), "__metadata__ is not an object of strings"),
         (form({"__metadata__": {"a": "b", "c": 1}}), "__metadata__ is not an object of strings"),
         (form({"a": 1}), "does not have exactly"),

@@ -105,7 +105,7 @@ def change(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
         file = parsed(data)
         changed = random.choice((_metadata, _metadata, _tensor))(random, file) if random.random() < 0.8 else file
         data, fields = written(changed)
-    except (Malformed, struct.error, OverflowError, TypeError, IndexError):
+    except (Malformed, struct.error, OverflowError, TypeError, IndexError, ValueError):
         return change_bytes(random, data, others)
     if changed is file or random.random() < 0.1:
         place, size = random.choice(fields)

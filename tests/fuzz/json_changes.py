@@ -141,7 +141,7 @@ def _numbered(values: Sequence[Any]) -> list[tuple[str, Any]]:
 def _nested(random: Random, value: Any) -> Any:
     """The value inside many lists or objects, or brackets alone."""
     depth = random.choice(_DEPTHS)
-    if depth > 300:
+    if depth > 70:
         return f"{_RAW}deep {depth}"
     name = random.choice(("mul", "add", "a"))
     more = [2] if random.random() < 0.5 else []

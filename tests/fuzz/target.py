@@ -45,7 +45,10 @@ def input_of(target: Target, corpus: Sequence[bytes], seed: int, index: int) -> 
     random = Random(f"{seed}/{target.name}/{index}")
     data = random.choice(random.choice((seeds, corpus)))
     for _ in range(random.choice((1, 1, 1, 2, 4))):
-        changed = target.change(random, data, corpus)
+        try:
+            changed = target.change(random, data, corpus)
+        except RecursionError:  # changed so often before that it nests too deep to be changed again
+            break
         data = changed if len(changed) <= MOST_BYTES else data
     return data
 

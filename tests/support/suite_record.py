@@ -74,5 +74,5 @@ def add_option(parser: pytest.Parser) -> None:
 def register(config: pytest.Config) -> None:
     """Record the run where that is asked for."""
     path: Path | None = config.getoption("--record")
-    if path is not None:
+    if path is not None and not hasattr(config, "workerinput"):  # a worker of pytest-xdist reports to the main process
         config.pluginmanager.register(SuiteRecord(path.absolute(), ("pytest", *sys.argv[1:])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import struct
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ _BITS: Final = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16,
     "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MEND: Final = "export the weights again, or fetch the file again if it was copied"
 
 
@@ -138,6 +140,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for name, value in pairs:
         if name in members:
             raise ValueError(f"the name {excerpt(name)!r} stands in it twice")
+        if any(isinstance(text, str) and _SURROGATE.search(text) for text in (name, value)):
+            raise ValueError(f"{excerpt(name)!r} holds half of a surrogate pair")
         members[name] = value
     return members
 
