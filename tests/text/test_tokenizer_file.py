@@ -156,6 +156,15 @@ def test_tokens_to_be_added_that_the_normalizer_makes_too_long_are_refused() -> 
         with_tokens(multiplying("normalizer").to_str().encode(), [("a", {"normalized": True})])
 
 
+def test_an_added_token_of_which_the_normalizer_leaves_nothing_is_refused() -> None:
+    library = bpe()
+    library.normalizer = normalizers.Strip()
+    library.add_tokens([AddedToken(" ", normalized=True)])
+
+    with pytest.raises(TokenizerError, match="leaves nothing of the added token ' '"):
+        read(library)
+
+
 def test_saved_truncation_and_padding_are_switched_off() -> None:
     library = bpe()
     library.enable_truncation(max_length=2)

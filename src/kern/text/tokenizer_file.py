@@ -50,6 +50,7 @@ class TokenizerFile:
             raise TokenizerError("tokenizer.json drops merges at random (model.dropout)", "set its dropout to null")
         if isinstance(library.model, BPE) and library.model.unk_token is None:
             library.model.unk_token = _NO_UNKNOWN
+        _check_not_empty(library)
         self._library = library
         self._normalizer = self.state("normalizer")
         decoder = self.state("decoder")
@@ -130,6 +131,18 @@ def _check_added_tokens(data: bytes) -> None:
             _check_normalized(document["normalizer"], text)
     except (LookupError, TypeError, ValueError, RecursionError):
         return  # not a tokenizer: the library says why
+
+
+def _check_not_empty(library: Any) -> None:
+    """Refuse added tokens that the normalizer makes empty: the library finds them everywhere, without end."""
+    if library.normalizer is None:
+        return
+    for token in library.get_added_tokens_decoder().values():
+        if token.normalized and not _guarded(_ENCODE, library.normalizer.normalize_str, token.content):
+            raise TokenizerError(
+                f"the normalizer of tokenizer.json leaves nothing of the added token {token.content!r}",
+                "say of it that it is not normalized",
+            )
 
 
 def _check_normalized(normalizer: Any, text: str) -> None:
