@@ -52,6 +52,7 @@ def test_resolving_grows_linearly(case: str, tmp_path: Path) -> None:
             with open_folder(path) as folder:
                 found = resolve(manifest, folder).diagnostics
             assert {diagnostic.code for diagnostic in found} == {code}
+            assert all(diagnostic.message.count("kernels/") <= 6 for diagnostic in found)
             assert all(len(diagnostic.message) + len(diagnostic.help) < 1000 for diagnostic in found)
 
         return work

@@ -61,7 +61,7 @@ def narrowing(symbols: int, programs: int) -> Document:
 
 def buffers_and_programs(n: int) -> Document:
     """Each program uses its own two of many buffers."""
-    buffers = {f"b{i}": array("workspace") for i in range(n)}
+    buffers = {f"b{i}": array("carry" if i % 2 else "workspace") for i in range(n)}
     programs = {f"p{i}": program(call(f"b{i}"), call("y", f"b{i}")) for i in range(n)}
     return copy(buffers={"x": array("input"), "y": array("output"), **buffers}, programs=programs)
 
