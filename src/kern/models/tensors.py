@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.manifest.counts import counted
 from kern.models.checkpoint import Checkpoint, CheckpointError, StoredTensor
 from kern.models.config import shown
 from kern.models.parameters import Shape, parameter_shapes
@@ -72,7 +73,9 @@ def check_tensors(
             _check_tensor(stored[name], shape)
     unused = [each.name for name, each in stored.items() if name not in wanted and not name.endswith(tuple(irrelevant))]
     if unused:
-        raise CheckpointError(f"{whose} has the tensor {_listed(unused)}, which is not used", _why_unused(unused[0]))
+        are = "is" if len(unused) == 1 else "are"
+        found = f"{counted(len(unused), 'tensor')} that {are} not used: {_listed(unused)}"
+        raise CheckpointError(f"{whose} has {found}", _why_unused(unused[0]))
 
 
 def equal(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
