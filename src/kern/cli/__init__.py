@@ -10,6 +10,7 @@ from typing import NoReturn
 from kern.cli.interrupts import interruptible
 from kern.cli.warned import show_warnings
 from kern.manifest.errors import KernError
+from kern.manifest.limits import LimitReached, help_for
 
 _INTERRUPTED = 130
 
@@ -29,10 +30,14 @@ def main() -> None:
         with interruptible():
             _run()
     except KernError as error:
-        _tell(error.message, error.help)
+        _tell(error.message, help_for(error) or error.help)
         sys.exit(error.exit_code)
     except OSError as error:
-        _no_output(error)
+        _end(error)
+    except (ImportError, RuntimeError) as error:
+        if help_for(error) is None:
+            raise
+        _end(error)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
 
@@ -62,9 +67,14 @@ def _tell(message: str, help: str) -> None:
         print(f"help: {printable(help)}", file=sys.stderr)
 
 
-def _no_output(error: OSError) -> NoReturn:
-    """What commands read and write is checked where they do it; what is left is their output."""
+def _end(error: OSError | ImportError | RuntimeError) -> NoReturn:
+    """A limit on this process; else its output: what commands read and write is checked where they do it."""
+    help = help_for(error)
+    if help is not None:
+        named = f": {error.filename}" if isinstance(error, OSError) and error.filename is not None else ""
+        _tell(f"{error.strerror if isinstance(error, OSError) else error}{named}", help)
+        sys.exit(LimitReached.exit_code)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-    _tell(f"the output cannot be written: {error.strerror or error}", "")
+    _tell(f"the output cannot be written: {error.strerror if isinstance(error, OSError) else error}", "")
     sys.exit(1)
