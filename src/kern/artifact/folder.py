@@ -21,6 +21,7 @@ from kern.artifact.errors import (
 )
 from kern.artifact.folder_lock import is_at, open_shared
 from kern.artifact.weights import WeightsFile, open_weights
+from kern.manifest.limits import check_limit
 from kern.manifest.reading import MAX_BYTES
 
 MANIFEST: Final = "manifest.json"
@@ -181,6 +182,7 @@ class ArtifactFolder:
     def _refusal(self, error: OSError, shown: str, wanted: str) -> ArtifactError:
         """The error for a path that does not open, by what stands there rather than by errno alone."""
         path = self.path / shown
+        check_limit(error, str(path))
         if isinstance(error, FileNotFoundError):
             self._check_there()
             return FileMissing(f"{path} does not exist", "an artifact folder is written by `kern build`")
@@ -201,6 +203,8 @@ def open_folder(path: str | Path) -> ArtifactFolder:
     try:
         directory = open_shared(path)
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            check_limit(error, str(path))
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         raise FolderUnreadable(
             f"{path} cannot be opened as a folder: {reason}",

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from kern.artifact.errors import BadWeights, FileMissing, FileUnreadable, UnsafePath
 from kern.artifact.types import TensorInfo
 from kern.manifest.counts import excerpt
+from kern.manifest.limits import check_limit
 
 MAX_HEADER_BYTES: Final = 2**23
 """Longest header: room for some 60,000 tensors."""
@@ -95,6 +96,8 @@ def open_weights(path: str | Path) -> WeightsFile:
     except FileNotFoundError:
         raise FileMissing(f"{path} does not exist", "give the path of a .safetensors file") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            check_limit(error, str(path))
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         raise FileUnreadable(f"{path} cannot be opened: {reason}", "check its permissions") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

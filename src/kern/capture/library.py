@@ -10,6 +10,7 @@ from typing import Final
 
 from kern.capture.errors import RecorderNotBuilt
 from kern.capture.toolkit import Toolkit
+from kern.manifest.limits import check_limit
 from kern.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
 from kern.working_folder import working_folder
 
@@ -81,6 +82,7 @@ def _compile(toolkit: Toolkit, compiler: Sequence[str], output: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
+        check_limit(error, f"starting `{compiler[0]}`")
         raise RecorderNotBuilt(f"`{compiler[0]}` does not run: {error.strerror}", "name a C compiler in CC") from error
     if done.returncode != 0 or not output.is_file():
         said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}"

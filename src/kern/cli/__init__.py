@@ -7,10 +7,10 @@ import os
 import sys
 from typing import NoReturn
 
-from kern.cli import memory
 from kern.cli.interrupts import interruptible
 from kern.cli.warned import show_warnings
 from kern.manifest.errors import KernError
+from kern.manifest.limits import LimitReached, help_for
 
 _INTERRUPTED = 130
 
@@ -30,16 +30,14 @@ def main() -> None:
         with interruptible():
             _run()
     except KernError as error:
-        _tell(error.message, error.help)
+        _tell(error.message, help_for(error) or error.help)
         sys.exit(error.exit_code)
-    except (MemoryError, ImportError, OSError) as error:
-        if memory.ran_out(error):
-            error.__traceback__ = None  # its frames hold what took the memory
-            _tell(*memory.reason())
-            sys.exit(1)
-        if not isinstance(error, OSError):
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
+        help = help_for(error)
+        if help is None and not isinstance(error, OSError):
             raise
-        _no_output(error)
+        error.__traceback__ = None  # its frames hold what took the memory
+        _end(error, help)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
 
@@ -69,9 +67,20 @@ def _tell(message: str, help: str) -> None:
         print(f"help: {printable(help)}", file=sys.stderr)
 
 
-def _no_output(error: OSError) -> NoReturn:
-    """What commands read and write is checked where they do it; what is left is their output."""
+def _end(error: Exception, help: str | None) -> NoReturn:
+    """A limit on this process; else its output: what commands read and write is checked where they do it."""
+    reason = (
+        error.strerror
+        if isinstance(error, OSError)
+        else "memory ran out"
+        if isinstance(error, MemoryError)
+        else str(error)
+    )
+    if help is not None:
+        named = f": {error.filename}" if isinstance(error, OSError) and error.filename is not None else ""
+        _tell(f"{reason}{named}", help)
+        sys.exit(LimitReached.exit_code)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-    _tell(f"the output cannot be written: {error.strerror or error}", "")
+    _tell(f"the output cannot be written: {reason or error}", "")
     sys.exit(1)

@@ -18,6 +18,7 @@ from typing import Final
 
 import kern.device.host
 from kern.manifest.errors import KernError
+from kern.manifest.limits import check_limit
 from kern.working_folder import working_folder
 
 SOURCES: Final = Path(__file__).parent / "host"
@@ -79,6 +80,7 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
             jobs = {source: compilers.pool.submit(_compile, compilers, compiler, target, source) for source in sources}
             return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
     except OSError as error:
+        check_limit(error, "compiling kernels")
         raise CompilationFailed(
             f"there is no place for compiled kernels: {error.strerror}", "set TMPDIR to a folder with room"
         ) from error
@@ -169,6 +171,7 @@ def _compile(compilers: _Compilers, compiler: list[str], target: str, source: Pa
     try:
         status, stderr = compilers.run(command)
     except OSError as error:
+        check_limit(error, f"starting `{compiler[0]}`")
         raise CompilerMissing(f"no C compiler: `{compiler[0]}` does not run: {error.strerror}", _INSTALL) from error
     if status != 0 or not output.is_file():
         said = "\n".join(stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {status}, no file written"

@@ -1,0 +1,83 @@
+"""What a process may use of the machine, where it ran into it: open files, memory, the size of files, processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from kern.manifest.errors import KernError
+
+
+class LimitReached(KernError):
+    """A limit on this process. It says nothing of what was read."""
+
+    code: ClassVar[str] = "limit-reached"
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """What is limited, the shell's option for it, and what the system and others say when it is reached."""
+
+    what: str
+    number: int
+    option: str
+    unit: str
+    errors: tuple[int, ...]
+    phrases: tuple[str, ...]
+
+
+_LIMITS: Final = (
+    _Limit(
+        "open files", resource.RLIMIT_NOFILE, "-n", "", (errno.EMFILE, errno.ENFILE),
+        ("Too many open files", "out of file descriptors"),
+    ),
+    _Limit(
+        "memory", resource.RLIMIT_AS, "-v", " bytes", (errno.ENOMEM,),
+        ("Cannot allocate memory", "memory exhausted", "failed to map segment"),
+    ),
+    _Limit(
+        "a file's size", resource.RLIMIT_FSIZE, "-f", " bytes", (errno.EFBIG,),
+        ("File too large", "File size limit exceeded", "No usable temporary directory"),
+    ),
+    _Limit(
+        "processes and threads", resource.RLIMIT_NPROC, "-u", "", (errno.EAGAIN,),
+        ("Resource temporarily unavailable", "start new thread"),
+    ),
+)  # fmt: skip
+
+
+def check_limit(error: OSError, what: str) -> None:
+    """Raises LimitReached, which names `what` was wanted, where that is why the system refused it."""
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise LimitReached(f"{what}: {os.strerror(error.errno)}", help_for(error) or "") from error
+
+
+def help_for(error: BaseException) -> str | None:
+    """What to do about the limit behind an error, by the system's number for it or by what is said; None for others.
+
+    A limit that is not set does not count where its own number does not say so: then the words are about other things.
+    """
+    for limit in _LIMITS:
+        allowed = resource.getrlimit(limit.number)[0]
+        set_ = allowed != resource.RLIM_INFINITY
+        if _numbers(error) & set(limit.errors) or (set_ and any(phrase in str(error) for phrase in limit.phrases)):
+            if not set_:
+                return f"the machine has no more {limit.what}: close other programs"
+            return f"the limit on {limit.what} is {allowed:,}{limit.unit} (ulimit {limit.option}): raise it"
+    return None
+
+
+def _numbers(error: BaseException | None) -> set[int]:
+    """The system's numbers of an error and of those that it was made of."""
+    numbers: set[int] = set()
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            numbers.add(error.errno)
+        if isinstance(error, MemoryError):
+            numbers.add(errno.ENOMEM)
+        error = error.__cause__ or error.__context__
+    return numbers
