@@ -152,7 +152,7 @@ def test_an_interrupt_ends_an_answer_and_not_the_conversation(talk: Talk, monkey
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"])
 def test_a_key_ends_the_conversation_on_a_terminal(toy: Path, key: bytes) -> None:
     master, terminal = pty.openpty()
-    command = [sys.executable, "-m", "kern.cli", "chat", str(toy), "--max-tokens", "5", "--capacity", "64"]
+    command = [sys.executable, "-m", "kern", "chat", str(toy), "--max-tokens", "5", "--capacity", "64"]
     with subprocess.Popen(
         command, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),

@@ -45,8 +45,8 @@ def ended(*command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(("body", "code"), [("exit(0)", 1), ("abort()", -signal.SIGABRT)])
 def test_run_names_the_launch_that_ends_it(tiny: Path, tmp_path: Path, body: str, code: int) -> None:
     folder = with_a_kernel(tiny, tmp_path / "model", body)
-    assert ended("-m", "kern.cli", "verify", str(folder)).returncode == 0
-    done = ended("-m", "kern.cli", "run", str(folder), "--prompt-ids", "1,2,3")
+    assert ended("-m", "kern", "verify", str(folder)).returncode == 0
+    done = ended("-m", "kern", "run", str(folder), "--prompt-ids", "1,2,3")
     assert done.returncode == code
     assert "silu_mul" in done.stderr
     assert ("ended the process by exit()" if code == 1 else "Fatal Python error: Aborted") in done.stderr

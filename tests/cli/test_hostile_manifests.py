@@ -20,7 +20,7 @@ SECONDS = 60
 
 def verify(path: Path, memory: int = MEMORY) -> subprocess.CompletedProcess[str]:
     """`kern verify` in a process of its own with so much address space; it fails the test where that hangs."""
-    command = [sys.executable, "-m", "kern.cli", "verify", str(path)]
+    command = [sys.executable, "-m", "kern", "verify", str(path)]
     limits = (memory, memory)
     return subprocess.run(
         command,

@@ -20,7 +20,7 @@ FILES = "help: the limit on open files is {} (ulimit -n): raise it"
 
 def limited(kind: int, limit: int, *command: object, **streams: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "kern.cli", *map(str, command)],
+        [sys.executable, "-m", "kern", *map(str, command)],
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},  # type: ignore[arg-type]
         text=True,
         check=False,

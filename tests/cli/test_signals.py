@@ -31,7 +31,7 @@ class Building:
         compiler.write_text(f"touch {self.pids}/$$; sleep 1000")
         self.environment = {**os.environ, "TMPDIR": str(self.folder), "CC": f"sh {compiler}"}
         output = self.folder / "out"
-        self.command = [sys.executable, "-m", "kern.cli", "build", "llama", "--random", "--config", "tiny"]
+        self.command = [sys.executable, "-m", "kern", "build", "llama", "--random", "--config", "tiny"]
         self.command += ["--target", "host", "-o", str(output)]
 
     def wait_for_compilers(self) -> None:
@@ -125,7 +125,7 @@ def uses(pid: int, path: Path) -> bool:
 
 
 def interrupted(command: list[str], ready: Callable[[int], bool], environment: dict[str, str]) -> None:
-    full = [sys.executable, "-m", "kern.cli", *command]
+    full = [sys.executable, "-m", "kern", *command]
     with subprocess.Popen(full, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
         while not ready(running.pid):
             assert running.poll() is None

@@ -30,7 +30,7 @@ def limited() -> None:
 
 
 def kern_mine(dump: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kern.cli", "mine", str(dump), *options]
+    command = [sys.executable, "-m", "kern", "mine", str(dump), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, preexec_fn=limited)
 
 

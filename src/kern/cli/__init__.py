@@ -82,5 +82,5 @@ def _end(error: Exception, help: str | None) -> NoReturn:
         sys.exit(LimitReached.exit_code)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-    _tell(f"the output cannot be written: {reason or error}", "")
+    _tell(f"the output cannot be written: {reason}", "")
     sys.exit(1)

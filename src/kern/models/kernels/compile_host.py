@@ -76,7 +76,7 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
     check_host_target(target)
     compiler = compiler_command()
     try:
-        with working_folder("kern-host-") as folder, _Compilers(folder) as compilers:
+        with working_folder("kern-compile-") as folder, _Compilers(folder) as compilers:
             jobs = {source: compilers.pool.submit(_compile, compilers, compiler, target, source) for source in sources}
             return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
     except OSError as error:
