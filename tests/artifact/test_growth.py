@@ -72,3 +72,18 @@ def test_many_short_files_cannot_share_out_long_names() -> None:
         image = put(image, header + 64 * index, SECTION, sh_name=0)
     with pytest.raises(BadModule, match="names take more than 4 times the bytes of the file"):
         describe("k.so", image, "")
+
+
+def test_help_for_missing_kernels_is_looked_for_within_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kern.artifact.lookup.MAX_SEARCHED", 5 * len("copy_f32" + "nothing"))
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "k.so").write_bytes(shared_object(C))
+    data = text(document(kernels={"k": kernel(*(step(symbol="nothing") for _ in range(8)))}))
+    (tmp_path / "manifest.json").write_bytes(data)
+    manifest = read(data).manifest
+    assert manifest is not None
+    with open_folder(tmp_path) as folder:
+        helps = [diagnostic.help for diagnostic in resolve(manifest, folder).diagnostics]
+    assert helps[:5] == ["kernels there: copy_f32"] * 5
+    assert len(helps) == 8
+    assert all("nm -D" in help for help in helps[5:])

@@ -122,10 +122,10 @@ class Finder:
         )
 
     def _near(self, modules: list[ModuleInfo], step: Step) -> str:
-        """Kernels whose name has the step's in it, else any; only their number once enough names were gone through."""
+        """Kernels whose name has the step's in it, else any; none once enough names were gone through."""
         self._letters_left -= sum(len(symbol) for module in modules for symbol in module.kernels) + len(step.symbol)
         if self._letters_left < 0:
-            return "`kern inspect` lists the kernels of a folder that holds"
+            return "`cuobjdump -symbols` lists the kernels of a cubin, `nm -D` those of a host module"
         names = {symbol for module in modules for symbol in module.kernels}
         known = sorted({name for name in names if step.symbol in name} or names)
         shown = ", ".join(map(excerpt, known[:_SHOWN])) + (", …" if len(known) > _SHOWN else "")
