@@ -9,6 +9,7 @@ import pytest
 from cli.conftest import Kern
 from kern.cli import bench, processor
 from kern.cli.processor import ProcessorTimes, busy_ticks, others_share
+from kern.device.host.device import HostDevice
 
 STAT = """cpu  300 30 60 5000 10 3 6 12 100 0
 cpu0 100 10 20 1000 5 1 2 4 50 0
@@ -16,6 +17,12 @@ cpu1 200 20 40 4000 5 2 4 8 50 0
 intr 572623 0 0
 ctxt 1
 """
+
+
+@pytest.fixture(autouse=True)
+def known_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read rate is not measured: that takes most of a short run's time."""
+    monkeypatch.setattr(HostDevice, "read_bandwidth", lambda self: 1e10)
 
 
 def times(clock: float, busy: float, own: float, processors: int = 2) -> ProcessorTimes:
