@@ -64,7 +64,7 @@ def compile_host_modules(target: str) -> Mapping[str, bytes]:
         raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
     compiler = compiler_command()
     try:
-        with working_folder("kern-host-") as folder, _Compilers(folder) as compilers:
+        with working_folder("kern-compile-") as folder, _Compilers(folder) as compilers:
             jobs = {
                 source: compilers.pool.submit(_compile, compilers, compiler, target, source)
                 for source in sorted(SOURCES.glob("*.c"))
