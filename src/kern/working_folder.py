@@ -21,7 +21,8 @@ _RANDOM = 8
 def working_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A new folder in `parent`, or where temporary files go, that is removed on the way out with all that it holds.
 
-    `prefix` must be used for nothing else: what has it and nobody works in is removed. Raises OSError.
+    `prefix` must be used for nothing else, by an older version of this program neither: what has it and nobody holds
+    the lock of is removed. Raises OSError.
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_abandoned(prefix, parent)

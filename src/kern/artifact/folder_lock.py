@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 _PATIENCE_S: Final = 60
-"""How long a reader is waited for: loading takes seconds. One that takes longer is then told what happened."""
+"""How long a reader is waited for: loading takes seconds. One that takes longer gets an error that says what happened.
+"""
 _POLL_S: Final = 0.02
 
 

@@ -38,7 +38,7 @@ def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
         hash = library.with_suffix(".sha256")
         if _is_kept(library, hash):
             return library
-        with working_folder(".recorder-build-", folder) as scratch:
+        with working_folder(".kern-recorder-", folder) as scratch:
             built, its_hash = scratch / library.name, scratch / hash.name
             _compile(toolkit, compiler, built)
             built.chmod(0o755)

