@@ -18,6 +18,7 @@ from kern.runtime.shapes import KEPT
 from kern.runtime.sizes import BadCapacity
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
 from support.inputs import write_inputs
+from support.shown import without_address
 
 Use = Callable[[Executable], Any]
 OTHER_NAMES: list[Any] = ["x", "", None, 0, 1.5, b"f32", ["f32"], {"f32": 1}, ("f32",), object(), np.array(["f32"])]
@@ -52,7 +53,7 @@ def executable(folder: Path) -> Iterator[Executable]:
         yield loaded
 
 
-@pytest.mark.parametrize("name", OTHER_NAMES, ids=repr)
+@pytest.mark.parametrize("name", OTHER_NAMES, ids=without_address)
 def test_names_that_there_are_not(executable: Executable, name: Any) -> None:
     uses: list[Use] = [
         lambda e: e.write(name, [0.0]),
@@ -69,7 +70,7 @@ def test_names_that_there_are_not(executable: Executable, name: Any) -> None:
             use(executable)
 
 
-@pytest.mark.parametrize(("values", "error"), VALUES, ids=repr)
+@pytest.mark.parametrize(("values", "error"), VALUES, ids=without_address)
 def test_values_that_there_are_not(executable: Executable, values: Any, error: type[KernError]) -> None:
     array = np.zeros((1, 1, 1), np.float32)
     executable.read("video", {"f": 1, "h": 1, "w": 1})  # what equals these may not pass for them
@@ -99,7 +100,7 @@ def test_a_program_needs_values(executable: Executable) -> None:
 
 
 @pytest.mark.parametrize(
-    "calls", [None, 3, "run", ("run", {"f": 1}), [("run",)], ["run"], [None], [("run", {}, 1)]], ids=repr
+    "calls", [None, 3, "run", ("run", {"f": 1}), [("run",)], ["run"], [None], [("run", {}, 1)]], ids=without_address
 )
 def test_a_graph_is_a_list_of_calls(executable: Executable, calls: Any) -> None:
     with pytest.raises(WrongCalls, match="a graph records a list of calls"):
@@ -120,7 +121,7 @@ def test_more_shapes_than_are_kept_are_each_their_own(executable: Executable) ->
         assert executable.read("video", values).shape == tuple(values.values())
 
 
-@pytest.mark.parametrize("count", [None, "4", 0, -1, 1.5, True, np.float32(4), [4]], ids=repr)
+@pytest.mark.parametrize("count", [None, "4", 0, -1, 1.5, True, np.float32(4), [4]], ids=without_address)
 def test_a_capacity_is_an_integer_of_at_least_one(folder: Path, count: Any) -> None:
     with pytest.raises(BadCapacity, match="capacity is"):
         kern.load(folder, capacity=count)

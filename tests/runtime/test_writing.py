@@ -19,6 +19,7 @@ from kern.runtime.shapes import WrongShape
 from kern.runtime.symbols import SymbolOutOfBounds
 from support.artifacts import toy_kernels, write_artifact
 from support.inputs import BOUNDS, DTYPES, FRAMES, HEIGHT, WIDTH, write_inputs
+from support.shown import without_address
 from support.toy import MODULE, single
 
 
@@ -227,7 +228,7 @@ WRONG_ANYWHERE: list[Any] = [
 
 
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u8"])
-@pytest.mark.parametrize("given", [*WRONG_INTEGERS, *WRONG_ANYWHERE], ids=repr)
+@pytest.mark.parametrize("given", [*WRONG_INTEGERS, *WRONG_ANYWHERE], ids=without_address)
 def test_what_is_no_integer_is_refused(executable: Executable, dtype: str, given: Any) -> None:
     with pytest.raises(WrongDType, match=f"'{dtype}' is"):
         executable.write(dtype, given)
@@ -248,7 +249,7 @@ def test_what_is_no_integer_is_refused(executable: Executable, dtype: str, given
         np.zeros(4, object),
         np.zeros(4, ml_dtypes.bfloat16),
     ],
-    ids=repr,
+    ids=without_address,
 )
 def test_what_is_no_float_is_refused(executable: Executable, given: Any) -> None:
     with pytest.raises(WrongDType, match="'f32' is"):
