@@ -150,12 +150,16 @@ def test_several_sequences_decode_in_one_call_as_each_does_alone(
             values = {"tokens": sum(len(ids) for _, ids, _ in parts), "seqs": len(parts), "pages": pages}
             slots = [sequence * pages * PAGE + at for (sequence, _, _), at in zip(parts, positions, strict=True)]
             table = [[sequence * pages + page for page in range(pages)] for sequence, _, _ in parts]
-            executable.write("token_ids", np.concatenate([np.array(ids) for _, ids, _ in parts]))
-            executable.write("positions", np.concatenate(positions))
-            executable.write("slot_mapping", np.concatenate(slots))
-            executable.write("block_table", np.array(table, np.int32))
-            executable.write("seq_lens", np.array(ends, np.int32))
-            executable.write("cu_seqlens_q", np.cumsum([0, *(len(ids) for _, ids, _ in parts)]).astype(np.int32))
+            inputs = {
+                "token_ids": np.concatenate([np.array(ids) for _, ids, _ in parts]),
+                "positions": np.concatenate(positions),
+                "slot_mapping": np.concatenate(slots),
+                "block_table": table,
+                "seq_lens": ends,
+                "cu_seqlens_q": np.cumsum([0, *(len(ids) for _, ids, _ in parts)]),
+            }
+            for name, array in inputs.items():
+                executable.write(name, array, values)
             return values
 
         given = [(sequence, ids[:-1], 0) for sequence, ids in enumerate(prompts) if ids[:-1]]

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 from tokenizers import Tokenizer, decoders, models
 
+from kern.artifact.weights import open_weights
 from kern.models import build as building
 from kern.models.config import preset
 from kern.models.parameters import parameter_shapes
@@ -42,8 +43,6 @@ def write_chain(
     ids = np.arange(CONFIG.hidden)
     embedding[ids, ids] = 1
     head[ids[1:], ids[:-1]] = gain
-    if broken is not None:
-        embedding[broken, 0] = np.nan
     if banned is not None:
         head[banned, ids] = -3e38
     checkpoint = folder.with_name(folder.name + "-checkpoint")
@@ -54,4 +53,15 @@ def write_chain(
     library.decoder = decoders.Fuse()
     library.save(str(checkpoint / "tokenizer.json"))
     building.build("llama", folder, checkpoint=checkpoint, target=target, draft=draft)
+    if broken is not None:
+        spoil(folder / "weights.safetensors", "embedding", broken)
     return folder
+
+
+def spoil(weights: Path, name: str, row: int) -> None:
+    """Put a NaN into the first element of a row of a bf16 weight: no checkpoint with one is built."""
+    with open_weights(weights) as file:
+        tensor = file.tensors[name]
+    with weights.open("r+b") as written:
+        written.seek(tensor.offset + row * tensor.shape[1] * 2)
+        written.write(np.array(np.nan, ml_dtypes.bfloat16).tobytes())

@@ -78,9 +78,9 @@ def test_streamed_text_is_what_the_whole_text_has_after_the_prompt(before: list[
 
 def test_a_generation_streams_after_its_prompt() -> None:
     generator: Any = SimpleNamespace(
-        tokenizer=spaced_tokenizer(), capacity=64, prefill=lambda ids: 0, decode=lambda *_: iter([3, 4, 5])
+        tokenizer=spaced_tokenizer(), capacity=64, prefill=lambda *_: 0, decode=lambda *_: iter([3, 4, 5])
     )
-    generation = Generation(generator, [0, 3, 5], 3, ignore_stop=True)
+    generation = Generation(generator, [0, 3, 5], 3, stop_ids=(), stops=(), after=None)
 
     assert [token.text for token in generation] == [" Hello", " world", "!"]
 

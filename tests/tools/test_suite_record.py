@@ -79,7 +79,7 @@ def test_it_says_when_where_and_of_what(record: dict[str, Any]) -> None:
     assert record["command"].startswith("pytest -q ")
     assert "--record" in record["command"]
     assert record["exit_status"] == 1
-    assert 0 < record["duration_s"] < 60
+    assert 0 <= record["duration_s"] < 60
     assert {"python", "numpy", "pytest"} <= record["versions"].keys()
 
 

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
+from kern.runtime.symbols import as_integer
 from kern.text.checks import check_generation, check_speculation
 from kern.text.contract import ContractError, round_calls
 from kern.text.decoding import Decode, device_fed, host_fed
@@ -149,14 +150,12 @@ class Generator:
             raise PromptError(f"spec is {spec!r}", f"give one of {', '.join(map(repr, DRIVERS))}, or None")
         self.spec: Driver | None = spec
         self.rows = 1 if spec is None else check_speculation(executable.manifest, tokenizer.settings)
-        if chunk is not None:
-            check_count("chunk", chunk)
         self.tokenizer = tokenizer
         self._sequence = PagedSequence(executable, tokenizer.settings)
         most = self._sequence.most_tokens("prefill")
-        if chunk is not None and not 1 <= chunk <= most:
-            raise PromptError(f"the chunk is {chunk} tokens", f"give 1 to {most}, as many as program prefill takes")
-        self._chunk = min(CHUNK, most) if chunk is None else chunk
+        self._chunk = min(CHUNK, most) if chunk is None else as_integer(chunk) or 0
+        if not 1 <= self._chunk <= most:
+            raise PromptError(f"the chunk is {chunk!r} tokens", f"give 1 to {most}, as many as program prefill takes")
         self._decode = _decode(executable, host_fed)
         recorded = {} if eager else self._recorded()
         for calls in recorded.values():

@@ -8,8 +8,8 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -34,6 +34,7 @@ _MARCH: Final = {
 HOST_TARGETS: Final = tuple(_MARCH)
 """The instruction sets that the host kernels can be compiled for."""
 _JOBS: Final = 2
+_WAIT_S: Final = 0.1
 _SHOWN_LINES: Final = 12
 _INSTALL: Final = "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC"
 
@@ -78,6 +79,7 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
     try:
         with working_folder("kern-compile-") as folder, _Compilers(folder) as compilers:
             jobs = {source: compilers.pool.submit(_compile, compilers, compiler, target, source) for source in sources}
+            compilers.wait(jobs.values())
             return {f"{source.stem}.so": job.result() for source, job in jobs.items()}
     except OSError as error:
         check_limit(error, "compiling kernels")
@@ -137,6 +139,17 @@ class _Compilers:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
         self.pool.shutdown(cancel_futures=True)
+
+    def wait(self, jobs: Iterable[Future[bytes]]) -> None:
+        """Until all are done, or one has failed.
+
+        A signal that comes just before a wait begins does not end it, so no wait is long.
+        """
+        left = set(jobs)
+        while left:
+            done, left = wait(left, timeout=_WAIT_S, return_when=FIRST_EXCEPTION)
+            for job in done:
+                job.result()
 
     def run(self, command: list[str]) -> tuple[int, str]:
         """The exit status of a command and what it says on stderr. Raises OSError."""
