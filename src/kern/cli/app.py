@@ -150,6 +150,7 @@ def build(
     target: Annotated[
         str,
         typer.Option(
+            "--target",
             metavar="TARGET",
             help="`auto` or `host` for this machine, `x86-64-v1` to `-v4`, `sm_80` and later, `sm_90a`.",
         ),
