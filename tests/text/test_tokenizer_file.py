@@ -199,6 +199,17 @@ def test_added_tokens_that_the_normalizer_makes_too_long_are_refused_before_they
             TokenizerFile(text)
 
 
+@pytest.mark.parametrize("content", [None, 1, ["a"], {"a": 1}])
+def test_an_added_token_that_is_not_text_is_refused(content: Any) -> None:
+    library = bpe()
+    library.add_tokens([AddedToken("a", normalized=True)])
+    document = json.loads(library.to_str()) | {"normalizer": json.loads(MULTIPLIES.__getstate__())}
+    document["added_tokens"][0]["content"] = content
+
+    with pytest.raises(TokenizerError, match="is not a tokenizer of the tokenizers library"):
+        TokenizerFile(json.dumps(document))
+
+
 def test_tokens_to_be_added_that_the_normalizer_makes_too_long_are_refused() -> None:
     with pytest.raises(TokenizerError, match=r"the normalizer of tokenizer\.json may"):
         with_tokens(multiplying("normalizer").to_str().encode(), [("a", {"normalized": True})])

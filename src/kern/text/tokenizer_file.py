@@ -135,7 +135,7 @@ def _check_added_tokens(data: bytes) -> None:
         normalizer = _Normalizer(document["normalizer"])
         for text in texts:
             normalizer.check(text)
-    except (LookupError, TypeError, ValueError, RecursionError):
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
         return  # not a tokenizer: the library says why
 
 
