@@ -606,7 +606,9 @@ def test_usage_errors_exit_2(kern: Kern) -> None:
         assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1)])
+@pytest.mark.parametrize(
+    "command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1), ("chat",)]
+)
 def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
     kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
 ) -> None:
@@ -622,6 +624,7 @@ def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
     monkeypatch.setattr(Tokenizer, "load", classmethod(load_and_replace))
     monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
+    monkeypatch.setattr("kern.cli.chat.chat_prompt", lambda *said: [1, 2, 3])
     refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kern.cli.interrupts import heeded
-from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.loading import LoadOptions, loaded, report, which_folder
 from kern.cli.prompt import MAX_TEXT_BYTES, UsageError, without_newline
 from kern.cli.streaming import stream
 from kern.text.chat import begun, chat_prompt
@@ -31,13 +31,14 @@ def chat(
     spec: Driver | None,
 ) -> None:
     """Answer each line of the user, until there are no more. Raises PromptError once the capacity is full."""
+    before = which_folder(path)
     tokenizer = Tokenizer.load(path)
     if not tokenizer.has_vocabulary:
         raise NoTokenizer("this folder has no tokenizer", "run it with token ids, `kern run DIR --prompt-ids 1,2,3`")
     check_stops(stop, tokenizer)
     options = options.fitting(tokenizer.settings)
     chat_prompt(tokenizer, begun(system, "hello"))  # so that a template that fails is reported before loading
-    with loaded(path, options) as (executable, seconds):
+    with loaded(path, options, before) as (executable, seconds):
         generator = Generator(executable, tokenizer, spec=spec)
         report(executable, seconds, options, generator.graphs)
         conversation = Conversation(generator, system)
