@@ -11,6 +11,7 @@ from typing import Final
 
 from kern.artifact.types import TensorInfo
 from kern.artifact.weights import open_weights
+from kern.manifest.counts import listed
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import shown
 from kern.models.folder_files import AGAIN, read_file, read_json
@@ -45,10 +46,7 @@ def read_shards(folder: Path) -> Shards:
             )
         return Shards(_tensors_of(whole), (f"{_SINGLE} is read; {_INDEX} names files that are not there",))
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise CheckpointError(
-            f"{folder} has no {', '.join(missing[:3])}{more}, which {_INDEX} names", "fetch all files"
-        )
+        raise CheckpointError(f"{folder} has no {listed(missing)}, which {_INDEX} names", "fetch all files")
     return Shards(_assigned(folder, shards, homes), ())
 
 
