@@ -191,7 +191,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str, place: Ca
     (folder / name).unlink(missing_ok=True)
     place(folder / name)
 
-    with pytest.raises(CheckpointError, match=rf"{name} is not a regular file|cannot read .*{name}: Is a directory"):
+    with pytest.raises(CheckpointError, match=rf"cannot read .*{name}: it is not a regular file"):
         read_everything(folder)
 
 
