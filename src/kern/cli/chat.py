@@ -11,7 +11,7 @@ from kern.cli.interrupts import heeded
 from kern.cli.loading import LoadOptions, loaded, report, which_folder
 from kern.cli.prompt import MAX_TEXT_BYTES, UsageError, without_newline
 from kern.cli.streaming import stream
-from kern.text.chat import begun, chat_prompt
+from kern.text.chat import chat_prompt, first_turn
 from kern.text.conversation import Conversation
 from kern.text.generator import Generator
 from kern.text.speculation import Driver
@@ -37,7 +37,7 @@ def chat(
         raise NoTokenizer("this folder has no tokenizer", "run it with token ids, `kern run DIR --prompt-ids 1,2,3`")
     check_stops(stop, tokenizer)
     options = options.fitting(tokenizer.settings)
-    chat_prompt(tokenizer, begun(system, "hello"))  # so that a template that fails is reported before loading
+    chat_prompt(tokenizer, first_turn(system, "hello"))  # so that a template that fails is reported before loading
     with loaded(path, options, before) as (executable, seconds):
         generator = Generator(executable, tokenizer, spec=spec)
         report(executable, seconds, options, generator.graphs)
