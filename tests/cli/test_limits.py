@@ -14,6 +14,7 @@ import pytest
 from cli.conftest import Kern
 from kern.manifest.errors import KernError
 from kern.manifest.limits import help_for
+from support.processes import ONE_FAMILY
 
 FILES = "help: the limit on open files is {} (ulimit -n): raise it"
 
@@ -29,7 +30,7 @@ def limited(kind: int, limit: int, *command: object, **streams: object) -> subpr
     )  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("tiny", ["llama"], indirect=True)
+@ONE_FAMILY
 @pytest.mark.parametrize(("limit", "command"), [(5, "verify"), (5, "run"), (7, "run")])
 def test_too_few_open_files_are_said_and_no_folder_is_called_invalid(tiny: Path, limit: int, command: str) -> None:
     more = ["--prompt-ids", "1,2", "--max-tokens", "1"] if command == "run" else []
