@@ -1,4 +1,4 @@
-"""For tests that start processes: one that never outlives its test, and a model's family where it makes no difference."""
+"""For tests that start processes: one that does not outlive its test, and one family of models."""
 
 from __future__ import annotations
 

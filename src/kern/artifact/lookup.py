@@ -77,7 +77,7 @@ class Finder:
         return not self._all[1]
 
     def unreadable(self, path: Path) -> list[Diagnostic]:
-        """The files that cannot be used, told at a step that pins none."""
+        """The files that cannot be used, reported at a step that pins none."""
         return [_file_fault(error, (*path, "symbol")) for error in self._all[1]]
 
     def find(self, step: Step, path: Path) -> ResolvedStep | list[Diagnostic]:

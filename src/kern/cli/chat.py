@@ -1,4 +1,4 @@
-"""`kern chat`: a conversation, a line a turn."""
+"""`kern chat`: a conversation, one line per turn."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _answer(
 def _lines() -> Iterator[str]:
     """What the user says: asked for on a terminal, until Ctrl-D or Ctrl-C; from a pipe, line by line."""
     if sys.stdin is None:
-        raise UsageError("stdin is closed", "run it on a terminal, or give a line a turn through a pipe")
+        raise UsageError("stdin is closed", "run it on a terminal, or give one line per turn through a pipe")
     if sys.stdin.isatty() and sys.stdout.isatty():
         yield from _asked()
         return

@@ -26,7 +26,7 @@ Chunk = Annotated[
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
 Stop = Annotated[
     list[str] | None,
-    typer.Option("--stop", metavar="TEXT", help="End before this text; give it again for more than one."),
+    typer.Option("--stop", metavar="TEXT", help="End before this text; may be given more than once."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing but the text, and errors on stderr.")]
 Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]

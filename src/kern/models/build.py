@@ -217,7 +217,7 @@ def _open(path: Path) -> Checkpoint:
         return HuggingFaceCheckpoint(path)
     if path.suffix == ".gguf" or is_gguf(path):
         return GgufCheckpoint(path)
-    fault = "is no checkpoint" if os.path.exists(path) else "is not there"
+    fault = "is not a checkpoint" if os.path.exists(path) else "does not exist"
     raise CheckpointError(f"{path} {fault}", "give a Hugging Face folder (config.json, safetensors) or a GGUF file")
 
 

@@ -39,5 +39,5 @@ def read_json(path: Path, content: bytes) -> dict[str, Any]:
     except RecursionError:
         raise CheckpointError(f"{path} nests too deeply to be read", AGAIN) from None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds no JSON object", AGAIN)
+        raise CheckpointError(f"{path} is not a JSON object", AGAIN)
     return found

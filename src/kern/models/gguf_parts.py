@@ -31,7 +31,9 @@ def read_parts(path: Path) -> GgufFile:
         raise CheckpointError(f"{path} is part {number + 1} of {count}", f"give the first: {paths[0]}")
     missing = [part.name for part in paths if not os.path.exists(part)]
     if missing:
-        raise CheckpointError(f"{path} is part 1 of {count}, and {listed(missing)} is not beside it", "fetch all parts")
+        raise CheckpointError(
+            f"{path} is part 1 of {count}, and {listed(missing)} is not in its folder", "fetch all parts"
+        )
     tensors = dict(first.tensors)
     for place, part in enumerate(paths[1:], start=1):
         other = read_gguf(part)

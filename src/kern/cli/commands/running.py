@@ -67,10 +67,10 @@ def chat(
     spec: Spec = None,
     quiet: Quiet = False,
 ) -> None:
-    """Talk with a model, a line a turn, on a terminal or through a pipe.
+    """Talk with a model, one line per turn, on a terminal or through a pipe.
 
-    Ctrl-C ends an answer, and at the prompt, as Ctrl-D, the conversation. What a turn shares with those before is not
-    computed again.
+    Ctrl-C ends an answer, and at the prompt, like Ctrl-D, the conversation. What a turn shares with earlier ones is
+    not computed again.
 
     Example: `kern chat build/smollm2`
     """
@@ -154,10 +154,10 @@ def call(
         list[str] | None, typer.Option("--out", metavar="NAME=FILE", help="An output or carry into an .npy file.")
     ] = None,
     repeat: Annotated[
-        int, typer.Option(min=1, max=10**6, help="Runs, one after another; states and carries go on.")
+        int, typer.Option(min=1, max=10**6, help="Runs, one after another; states and carries are kept between them.")
     ] = 1,
     timed: Annotated[
-        bool, typer.Option("--time", help="Time the runs, then each launch apart in as many runs more.")
+        bool, typer.Option("--time", help="Time the runs, then each launch separately in as many further runs.")
     ] = False,
     capacity: Capacity = 4096,
     device: Device = "auto",
@@ -165,10 +165,10 @@ def call(
     check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
     json: Json = False,
 ) -> None:
-    """Run one program of any artifact, its inputs and outputs in files of numpy.
+    """Run one program of any artifact, with its inputs and outputs in .npy files.
 
-    States and carries are zeros at first. The values of a bf16 buffer are the bits of one, as numpy.save writes an
-    array of ml_dtypes or as uint16; those of an fp8e4m3 buffer as uint8. Outputs are written so.
+    States and carries are zero at first. A file has the bits of bf16 values, as numpy.save writes an ml_dtypes array
+    or as uint16, and those of fp8e4m3 values as uint8. Outputs are written the same way.
 
     Example: `kern call halve run --set n=4 --in x=x.npy --out y=y.npy`
     """
