@@ -1,4 +1,4 @@
-"""Files of settings in a checkpoint's folder: regular ones of bounded length, and JSON objects in them."""
+"""Files of a checkpoint: settings, of bounded length, JSON objects in them, and tensors mapped from their place."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 import os
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kern.artifact.folder import MAX_TEXT_BYTES
 from kern.models.checkpoint import CheckpointError
@@ -41,3 +44,13 @@ def read_json(path: Path, content: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} is not a JSON object", AGAIN)
     return found
+
+
+def mapped(path: Path, dtype: Any, offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array in a file whose index was read earlier. Raises CheckpointError where the file has changed since."""
+    try:
+        return np.memmap(path, dtype, "r", offset, shape)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}", "leave it there while it is read") from error
+    except ValueError as error:  # the mapping is longer than the file
+        raise CheckpointError(f"{path} has been cut off since it was opened", AGAIN) from error
