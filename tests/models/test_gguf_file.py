@@ -59,7 +59,7 @@ def test_missing_parts_are_named(tmp_path: Path) -> None:
     second.unlink()
     third.unlink()
 
-    with pytest.raises(CheckpointError, match=rf"is part 1 of 3, and {second.name}, {third.name} is not beside it"):
+    with pytest.raises(CheckpointError, match=rf"is part 1 of 3, and {second.name}, {third.name} is not in its folder"):
         GgufCheckpoint(first)
 
 
@@ -233,5 +233,5 @@ def test_without_the_package_gguf_a_line_says_how_to_get_it(tmp_path: Path, monk
 
 def test_a_fifo_is_no_gguf(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CheckpointError, match="is no checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
         build("llama", tmp_path / "out", checkpoint=tmp_path / "pipe", target="host")

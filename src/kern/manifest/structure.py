@@ -60,7 +60,7 @@ def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
     if kind == "param":
         return codes.BAD_PARAM.at(
             path,
-            f"`{excerpt(value)}` is no parameter",
+            f"`{excerpt(value)}` is not a parameter",
             "write a scalar (i32 u32 i64 f32 u8), or in, out or inout with ptr or buffer<dtype>, perhaps ` align N`",
         )
     if kind in ("less_than", "greater_than_equal", "finite_number"):

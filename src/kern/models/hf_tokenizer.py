@@ -28,13 +28,15 @@ class FolderTokenizer:
 
 def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> FolderTokenizer:
     """Read `content`, the file at `path`, and add the tokens that it lacks. Raises CheckpointError."""
-    file = _open(content, path)
-    pad_token = file.pad_token
-    known = file.added_tokens()
-    changes = [token for token in added if token.content not in known or token.overrides]
-    if changes:
-        content = _completed(content, changes, path)
-        file = _open(content, path)
+    try:
+        file = TokenizerFile(content)
+        pad_token, known = file.pad_token, file.added_tokens()
+        changes = [(token.content, token.flags) for token in added if token.content not in known or token.overrides]
+        if changes:
+            content = with_tokens(content, changes)
+            file = TokenizerFile(content)
+    except TokenizerError as error:
+        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
     for token in added:
         if token.id is not None and file.id(token.content) != token.id:
             raise CheckpointError(
@@ -43,20 +45,6 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
             )
     before, behind = _around(file.state("post_processor"), path)
     return FolderTokenizer(file, content, pad_token, before, behind)
-
-
-def _open(content: bytes, path: Path) -> TokenizerFile:
-    try:
-        return TokenizerFile(content)
-    except TokenizerError as error:
-        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
-
-
-def _completed(content: bytes, tokens: Sequence[Added], path: Path) -> bytes:
-    try:
-        return with_tokens(content, [(token.content, token.flags) for token in tokens])
-    except TokenizerError as error:
-        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
 
 
 def _around(processor: Any, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
