@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
     file = _open(content, path)
     pad_token = file.pad_token
     known = file.added_tokens()
-    changes = [token for token in added if token.content not in known or token.overrides]
+    changes = [change for token in added if (change := _change(token, known)) is not None]
     if changes:
         content = _completed(content, changes, path)
         file = _open(content, path)
@@ -43,6 +43,16 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
             )
     before, behind = _around(file.state("post_processor"), path)
     return FolderTokenizer(file, content, pad_token, before, behind)
+
+
+def _change(token: Added, known: Mapping[str, Mapping[str, bool]]) -> Added | None:
+    """The token with its flags, None where tokenizer.json has it so; one that becomes special keeps its other flags."""
+    flags = known.get(token.content)
+    if flags is None or token.overrides:
+        return token
+    if flags["special"] or not token.named:
+        return None
+    return replace(token, flags={**flags, "special": True})
 
 
 def _open(content: bytes, path: Path) -> TokenizerFile:
