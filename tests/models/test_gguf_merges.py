@@ -15,14 +15,15 @@ from kern.models.gguf_text import text_of_gguf
 from kern.text.tokenizer_file import TokenizerFile
 
 
-def tokenizer(tokens: Mapping[str, float], users: Sequence[str] = ()) -> TokenizerFile:
-    """<unk>, <s>, </s>, and tokens with their scores, of which `users` are a user's own."""
+def tokenizer(tokens: Mapping[str, float], users: Sequence[str] = (), unused: Sequence[str] = ()) -> TokenizerFile:
+    """<unk>, <s>, </s>, and tokens with their scores, of which `users` are a user's own, and `unused` fill gaps."""
+    types = dict.fromkeys(users, 4) | dict.fromkeys(unused, 5)
     names = ["<unk>", "<s>", "</s>", *tokens]
     text = text_of_gguf(
         {
             "tokenizer.ggml.model": "llama",
             "tokenizer.ggml.tokens": names,
-            "tokenizer.ggml.token_type": [2, 3, 3, *(4 if token in users else 1 for token in tokens)],
+            "tokenizer.ggml.token_type": [2, 3, 3, *(types.get(token, 1) for token in tokens)],
             "tokenizer.ggml.scores": [0.0, 0.0, 0.0, *tokens.values()],
             "tokenizer.ggml.add_space_prefix": False,
         },
@@ -76,6 +77,21 @@ def test_runs_that_merges_in_one_order_would_cut_otherwise_are_refused(lengths: 
 def test_a_token_that_no_order_of_merges_makes_is_refused(tokens: Mapping[str, float], says: str) -> None:
     with pytest.raises(CheckpointError, match=says):
         tokenizer(tokens)
+
+
+@pytest.mark.parametrize("token", ["b", "ab", "xy", "▁x", "abc", "c" * 257])
+def test_an_unused_token_that_a_text_may_have_is_refused(token: str) -> None:
+    tokens = LETTERS | {"bc": -1.0, token: -2.0}
+    with pytest.raises(
+        CheckpointError, match=f"token '{token[:50]}.* (is unused, and part of texts|has 257 characters)"
+    ):
+        tokenizer(tokens, unused=[token])
+
+
+def test_an_unused_token_that_fills_a_gap_is_no_part_of_any_text() -> None:
+    file = tokenizer(LETTERS | {"[PAD7]": -1000.0, "ab": -1.0}, unused=["[PAD7]"])
+
+    assert file.encode("cab") == [6, 8]
 
 
 def test_a_token_that_nothing_makes_is_left_unused() -> None:

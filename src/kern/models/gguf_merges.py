@@ -22,7 +22,7 @@ SPACE: Final = "▁"
 BYTES: Final = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 """Its tokens of single bytes, which some converters write as normal ones."""
 _LONGEST: Final = 256
-"""Characters of a token that merges make: every way to cut one is looked at."""
+"""Characters of a token: every way to cut one is looked at."""
 _LONGEST_RUN: Final = 64
 _Merge = tuple[float, str, str]
 
@@ -40,14 +40,10 @@ def scored_merges(
     if any(isnan(score) for score in scores):
         raise CheckpointError("a score of the GGUF's tokens is not a number", ELSEWHERE)
     made = [token for token, id in ids.items() if _is_made(token, vocabulary.kinds[id])]
-    long = next((token for token in made if len(token) > _LONGEST), None)
-    if long is not None:
-        raise CheckpointError(
-            f"the GGUF's token {shown(long)} has {len(long):,} characters, more than the {_LONGEST} of one that merges "
-            "make",
-            ELSEWHERE,
-        )
-    _check_parts(made, vocabulary, ids)
+    unused = vocabulary.of(Kind.UNUSED)
+    _check_lengths([*made, *unused])
+    _check_unused(unused, ids)
+    _check_parts(made, ids)
     merges = [(scores[ids[token]], left, right) for token in made for left, right in _halves(token, ids)]
     merges.sort(key=lambda merge: merge[0], reverse=True)
     _check_scores(merges)
@@ -70,23 +66,35 @@ def _halves(token: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     )
 
 
-def _check_parts(made: list[str], vocabulary: GgufVocabulary, ids: Mapping[str, int]) -> None:
-    """Refuse tokens made through what no merge can have: an unused token, or a character that is not a token."""
-    unused = frozenset(vocabulary.of(Kind.UNUSED))
-    known = unused | ids.keys()
+def _check_lengths(tokens: list[str]) -> None:
+    long = next((token for token in tokens if len(token) > _LONGEST), None)
+    if long is not None:
+        raise CheckpointError(
+            f"the GGUF's token {shown(long)} has {len(long):,} characters, more than {_LONGEST}", ELSEWHERE
+        )
+
+
+def _check_parts(made: list[str], ids: Mapping[str, int]) -> None:
+    """Refuse tokens made through a character that is not a token, which no merge can have."""
     for token in made:
-        if not unused and known.issuperset(token):
-            continue
-        for cut in _cuts(token):
-            if any(part not in known and len(part) > 1 for part in cut):
-                continue
-            if unused.intersection(cut):
-                raise CheckpointError(f"the GGUF's token {shown(token)} is made through an unused one", ELSEWHERE)
-            if not known.issuperset(cut):
-                lacked = next(part for part in cut if part not in known)
+        for cut in () if ids.keys() >= {*token} else _cuts(token):
+            lacked = next((part for part in cut if part not in ids), None)
+            if lacked is not None and _may_appear(cut, ids):
                 raise CheckpointError(
                     f"the GGUF's token {shown(token)} is made through {shown(lacked)}, which is not a token", ELSEWHERE
                 )
+
+
+def _check_unused(unused: list[str], ids: Mapping[str, int]) -> None:
+    """Refuse unused tokens that a text may have: SentencePiece takes some apart again, llama.cpp gives their ids."""
+    for token in unused:
+        if len(token) == 1 or any(_may_appear(cut, ids) for cut in _cuts(token)):
+            raise CheckpointError(f"the GGUF's token {shown(token)} is unused, and part of texts", ELSEWHERE)
+
+
+def _may_appear(cut: tuple[str, str], ids: Mapping[str, int]) -> bool:
+    """Whether both halves are what SentencePiece may join: tokens, or any characters."""
+    return all(len(part) == 1 or part in ids for part in cut)
 
 
 def _check_scores(merges: list[_Merge]) -> None:
