@@ -16,7 +16,7 @@ TEXT_FIELDS: Final[Table] = {
     "tokenizer.ggml.tokens": obeyed(),
     "tokenizer.ggml.token_type": obeyed("normal, unknown, control, user-defined, unused, byte"),
     "tokenizer.ggml.merges": obeyed("of `gpt2`"),
-    "tokenizer.ggml.scores": obeyed("of `llama`: merges in their order; refused where they are all the same"),
+    "tokenizer.ggml.scores": obeyed("of `llama`: merges in their order; refused where two tokens have the same"),
     "tokenizer.ggml.bos_token_id": obeyed(f"{_NAME}; default 1 with `llama`"),
     "tokenizer.ggml.eos_token_id": obeyed(f"{_ID}, and {_NAME}; default 2 with `llama`"),
     "tokenizer.ggml.eot_token_id": obeyed(_ID),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,9 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
     try:
         file = TokenizerFile(content)
         pad_token, known = file.pad_token, file.added_tokens()
-        changes = [(token.content, token.flags) for token in added if token.content not in known or token.overrides]
+        changes = [change for token in added if (change := _change(token, known)) is not None]
         if changes:
-            content = with_tokens(content, changes)
+            content = with_tokens(content, [(token.content, token.flags) for token in changes])
             file = TokenizerFile(content)
     except TokenizerError as error:
         raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
@@ -45,6 +45,16 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
             )
     before, behind = _around(file.state("post_processor"), path)
     return FolderTokenizer(file, content, pad_token, before, behind)
+
+
+def _change(token: Added, known: Mapping[str, Mapping[str, bool]]) -> Added | None:
+    """The token with its flags, None where tokenizer.json has it so; one that becomes special keeps its other flags."""
+    flags = known.get(token.content)
+    if flags is None or token.overrides:
+        return token
+    if flags["special"] or not token.named:
+        return None
+    return replace(token, flags={**flags, "special": True})
 
 
 def _around(processor: Any, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -23,6 +23,8 @@ _CHEAP: Final = 64
 """A decoder with less growth is not measured: its few ids at a time stay far below the bound."""
 _NORMALIZED: Final = re.compile(rb'"normalized"\s*:\s*true|\\u00[67]')
 """An added token that is normalized, or a letter that is escaped and may spell one."""
+FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
+"""What an added token says of how it is found."""
 _ENCODE: Final = "cannot encode this text"
 
 
@@ -90,9 +92,10 @@ class TokenizerFile:
         id: int | None = self._library.token_to_id(token)
         return id
 
-    def added_tokens(self) -> frozenset[str]:
-        """The tokens that are found in a text as a whole, special ones and others."""
-        return frozenset(token.content for token in self._library.get_added_tokens_decoder().values())
+    def added_tokens(self) -> dict[str, dict[str, bool]]:
+        """The tokens that are found in a text as a whole, each with its flags."""
+        added = self._library.get_added_tokens_decoder().values()
+        return {token.content: {flag: getattr(token, flag) for flag in FLAGS} for token in added}
 
 
 def _state(part: Any) -> Any:
