@@ -96,7 +96,7 @@ def test_force_replaces_artifact_folders_only(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
     for name in ("home", "file", "link"):
-        with pytest.raises(OutputError, match="no artifact folder"):
+        with pytest.raises(OutputError, match="not an artifact folder"):
             build_tiny(tmp_path / name, force=True)
     assert (tmp_path / "home" / "letters.txt").read_text() == "dear"
     build_tiny(tmp_path / "empty", force=True)
@@ -146,20 +146,20 @@ def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
     [
         ("gpt5", {}, BuildError, "'gpt5'"),
         ("qwen3", {}, BuildError, "needs weights"),
-        ("qwen3", {"random": True}, BuildError, "need a config"),
+        ("qwen3", {"random": True}, BuildError, "need sizes"),
         ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "tpu"}, UnknownTarget, "'tpu'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownCudaTarget, "`sm_75`"),
         ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "needs weights"),
-        ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "config of its own"),
-        ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "is not there"),
+        ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "its own config"),
+        ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),
         ("smollm2", {"random": True}, BuildError, "its own weights"),
-        ("smollm2", {"checkpoint": "/no/such/folder"}, CheckpointError, "is not there"),
+        ("smollm2", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),
         ("smollm2", {"seed": 0}, BuildError, "for random weights alone"),
         ("qwen3", {"checkpoint": "x", "seed": 3}, BuildError, "for random weights alone"),
         ("qwen3", {"random": True, "config": "tiny", "seed": -1}, BuildError, "seed -1 is below 0"),
-        ("qwen3", {"checkpoint": "x" * 300}, CheckpointError, "is not there"),
-        ("qwen3", {"checkpoint": __file__}, CheckpointError, "is no checkpoint"),
+        ("qwen3", {"checkpoint": "x" * 300}, CheckpointError, "does not exist"),
+        ("qwen3", {"checkpoint": __file__}, CheckpointError, "is not a checkpoint"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(

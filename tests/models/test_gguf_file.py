@@ -233,5 +233,5 @@ def test_without_the_package_gguf_a_line_says_how_to_get_it(tmp_path: Path, monk
 
 def test_a_fifo_is_no_gguf(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CheckpointError, match="is no checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
         build("llama", tmp_path / "out", checkpoint=tmp_path / "pipe", target="host")

@@ -130,8 +130,8 @@ def _bounded(found: list[Diagnostic], more: int, source: Source) -> tuple[Diagno
     more += len(told[MAX_FAULTS:])
     if not more:
         return tuple(told)
-    message = f"{counted(more, 'more fault')} of form, besides the first {MAX_FAULTS:,}"
-    last = replace(told[:MAX_FAULTS][-1], code=codes.TOO_MANY.id, message=message, help="mend these first")
+    message = f"{counted(more, 'more error')} of form, besides the first {MAX_FAULTS:,}"
+    last = replace(told[:MAX_FAULTS][-1], code=codes.TOO_MANY.id, message=message, help="fix these first")
     return (*told[:MAX_FAULTS], last)
 
 
@@ -237,7 +237,7 @@ def _repeated(source: Source) -> Iterator[Diagnostic]:
 
 def _bad_number(token: str) -> str | None:
     if token in ("NaN", "Infinity", "-Infinity"):
-        return f"{token} is no number"
+        return f"{token} is not a number"
     if re.fullmatch(r"-?\d{20,}", token):
         return f"an integer of {len(token.lstrip('-'))} digits is beyond 2⁶³"
     if re.fullmatch(r"-?\d[\d.eE+-]*", token) and not math.isfinite(float(token)):

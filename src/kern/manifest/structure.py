@@ -60,14 +60,14 @@ def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
     if kind == "param":
         return codes.BAD_PARAM.at(
             path,
-            f"`{excerpt(value)}` is no parameter",
+            f"`{excerpt(value)}` is not a parameter",
             "write a scalar (i32 u32 i64 f32 u8), or in, out or inout with ptr or buffer<dtype>, perhaps ` align N`",
         )
     if kind in ("less_than", "greater_than_equal", "finite_number"):
         return codes.NUMBER.at(path, f"{_shown(value)} is out of range", "write a finite number within 64 bits")
     if kind == "literal_error":
         expected = details.get("ctx", {}).get("expected", "")
-        return codes.WRONG_TYPE.at(path, f"{_shown(value)} is none of {expected}", "choose one of them")
+        return codes.WRONG_TYPE.at(path, f"{_shown(value)} is not one of {expected}", "choose one of them")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return codes.WRONG_TYPE.at(path, f"{_shown(value)} has no form known here", _forms(path))
     if kind == "too_long":

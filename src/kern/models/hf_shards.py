@@ -86,7 +86,7 @@ def _homes(index: Path) -> dict[str, str] | None:
         raise CheckpointError(f"{index} has no weight_map from tensors to files", AGAIN)
     astray = [home for home in homes.values() if not isinstance(home, str) or not _is_file_name(home)]
     if astray:
-        raise CheckpointError(f"{index} names {shown(astray[0])}, which is no file of this folder", AGAIN)
+        raise CheckpointError(f"{index} names {shown(astray[0])}, which is not in this folder", AGAIN)
     return homes
 
 
