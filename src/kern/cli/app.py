@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from kern.cli.spec_option import Spec, SpecCommand
 from kern.cli.terminal import printable
+
+FLAG: Final = ""
+"""Shown where an option's value would be: a flag takes none."""
 
 app = typer.Typer(
     name="kern",
@@ -22,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print one JSON object on stdout.")]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -33,21 +36,32 @@ Target = Annotated[
 ]
 
 Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
-Device = Annotated[str, typer.Option(help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")]
-Capacity = Annotated[int, typer.Option(min=1, max=2**31, help="Tokens of one sequence that the states have room for.")]
+Device = Annotated[
+    str, typer.Option(metavar="DEVICE", help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")
+]
+Capacity = Annotated[
+    int, typer.Option(min=1, max=2**31, metavar="N", help="Tokens of one sequence that the states have room for.")
+]
 Chunk = Annotated[
     int | None,
-    typer.Option(min=1, help="Most tokens of the prompt in one call: 512, or what the folder takes where it is less."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Most tokens of the prompt in one call: 512, or what the folder takes where it is less.",
+    ),
 ]
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
 Stop = Annotated[
     list[str] | None,
-    typer.Option("--stop", metavar="TEXT", help="End before this text; give it again for more than one."),
+    typer.Option("--stop", metavar="TEXT", help="End before this text; may be given more than once."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing but the text, and errors on stderr.")]
-Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", metavar=FLAG, help="Print only the text, and errors on stderr.")]
+Eager = Annotated[bool, typer.Option("--eager", metavar=FLAG, help="Launch kernels one by one, without graphs.")]
 Tune = Annotated[
-    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators again, and keep them.")
+    bool,
+    typer.Option(
+        "--tune", metavar=FLAG, help="Choose the algorithms of a GPU's built-in operators again, and keep them."
+    ),
 ]
 
 
@@ -62,7 +76,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", metavar=FLAG, help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Verify, inspect and run models that are shipped as a manifest, kernels and weights."""
@@ -142,8 +156,12 @@ def build(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder or a GGUF file; weights become bf16.")
     ] = None,
-    random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random weights, 0 if not given.")] = None,
+    random: Annotated[
+        bool, typer.Option("--random", metavar=FLAG, help="Random weights, at the sizes of --config.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of the random weights, 0 if not given.")
+    ] = None,
     config: Annotated[
         str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, such as `qwen3-4b` or `tiny`.")
     ] = None,
@@ -156,7 +174,9 @@ def build(
     ] = "auto",
     sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Most sequences that one call decodes.")] = 1,
     chunk: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of prompts that one call takes.")] = 512,
-    weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
+    weights: Annotated[
+        bool, typer.Option("--weights/--no-weights", metavar=FLAG, help="Write the weights file.")
+    ] = True,
     capture: Annotated[
         Path | None,
         typer.Option(metavar="DUMP", help="Run on vLLM's kernels, recorded by `kern capture` from the same model."),
@@ -168,13 +188,14 @@ def build(
         ),
     ] = None,
     taps_before: Annotated[
-        bool, typer.Option("--taps-before", help="Give the draft each layer's input instead of its output.")
+        bool,
+        typer.Option("--taps-before", metavar=FLAG, help="Give the draft each layer's input instead of its output."),
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse a checkpoint that has unknown settings."),
+        typer.Option("--strict", metavar=FLAG, help="Refuse a checkpoint that has unknown settings."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", metavar=FLAG, help="Replace the folder if it is there.")] = False,
 ) -> None:
     """Run a provider's generator: write manifest, kernels, weights and tokenizer as an artifact folder.
 
@@ -215,22 +236,28 @@ def inspect(path: Artifact, capacity: Capacity = 4096, weights: Weights = None, 
 def run(
     path: Artifact,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, less one newline at its end.")
+        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, without the newline at its end.")
     ] = None,
     prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", metavar=FLAG, help="Put the prompt into the model's chat template.")
+    ] = False,
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The chat's system message; only with --chat.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 128,
-    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Continue after a stop token.")] = False,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens to generate.")] = 128,
+    ignore_stop: Annotated[
+        bool, typer.Option("--ignore-stop", metavar=FLAG, help="Continue after a stop token.")
+    ] = False,
     stop: Stop = None,
     chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,
     eager: Eager = False,
-    check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", metavar=FLAG, help="Wait after each launch; name the one that fails.")
+    ] = False,
     tune: Tune = False,
     spec: Spec = None,
     quiet: Quiet = False,
@@ -262,17 +289,17 @@ def run(
 def chat(
     path: Artifact,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of one answer.")] = 1024,
     stop: Stop = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     spec: Spec = None,
     quiet: Quiet = False,
 ) -> None:
-    """Talk with a model, a line a turn, on a terminal or through a pipe.
+    """Talk with a model, one line per turn, on a terminal or through a pipe.
 
-    Ctrl-C ends an answer, and at the prompt, as Ctrl-D, the conversation. What a turn shares with those before is not
-    computed again.
+    Ctrl-C ends an answer; at the prompt, Ctrl-C or Ctrl-D ends the conversation. What a turn shares with the turns
+    before it is not computed again.
 
     Example: `kern chat build/smollm2`
     """
@@ -304,7 +331,7 @@ def score(
 @app.command(cls=SpecCommand)
 def bench(
     path: Artifact,
-    steps: Annotated[int, typer.Option(min=1, help="Decode steps to time.")] = 256,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Decode steps to time.")] = 256,
     chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
@@ -320,7 +347,7 @@ def bench(
             "Each launch is timed on its own, so their sum need not equal the time of the step.",
         ),
     ] = None,
-    decode_only: Annotated[bool, typer.Option("--decode-only", help="Do not time prefill.")] = False,
+    decode_only: Annotated[bool, typer.Option("--decode-only", metavar=FLAG, help="Do not time prefill.")] = False,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
@@ -353,27 +380,32 @@ def call(
         list[str] | None, typer.Option("--set", metavar="NAME=N", help="A symbol's value; once for each symbol.")
     ] = None,
     inputs: Annotated[
-        list[str] | None, typer.Option("--in", metavar="NAME=FILE", help="An input from an .npy file; once for each.")
+        list[str] | None,
+        typer.Option("--in", metavar="NAME=FILE", help="Read an input from an .npy file; once for each."),
     ] = None,
     outputs: Annotated[
-        list[str] | None, typer.Option("--out", metavar="NAME=FILE", help="An output or carry into an .npy file.")
+        list[str] | None,
+        typer.Option("--out", metavar="NAME=FILE", help="Write an output or carry to an .npy file; once for each."),
     ] = None,
     repeat: Annotated[
-        int, typer.Option(min=1, max=10**6, help="Runs, one after another; states and carries go on.")
+        int, typer.Option(min=1, max=10**6, metavar="N", help="Runs, one after another; states and carries go on.")
     ] = 1,
     timed: Annotated[
-        bool, typer.Option("--time", help="Time the runs, then each launch apart in as many runs more.")
+        bool,
+        typer.Option("--time", metavar=FLAG, help="Time the runs, then each launch by itself in as many runs again."),
     ] = False,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,
-    check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", metavar=FLAG, help="Wait after each launch; name the one that fails.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Run one program of any artifact, its inputs and outputs in files of numpy.
+    """Run one program of any artifact, with its inputs and outputs in .npy files.
 
-    States and carries are zeros at first. The values of a bf16 buffer are the bits of one, as numpy.save writes an
-    array of ml_dtypes or as uint16; those of an fp8e4m3 buffer as uint8. Outputs are written so.
+    States and carries start as zeros. Files of a bf16 buffer hold its bits, as uint16 or as numpy.save writes an array
+    of ml_dtypes; those of an fp8e4m3 buffer as uint8. `kern inspect` lists the programs, buffers and symbols.
 
     Example: `kern call halve run --set n=4 --in x=x.npy --out y=y.npy`
     """
@@ -403,7 +435,9 @@ def capture(
 @app.command()
 def mine(
     dump: Annotated[Path, typer.Argument(metavar="DUMP", help="What `kern capture` wrote, or one process's folder.")],
-    abi: Annotated[bool, typer.Option("--abi", help="Only show which kernels a manifest could launch.")] = False,
+    abi: Annotated[
+        bool, typer.Option("--abi", metavar=FLAG, help="Only show which kernels a manifest could launch.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Analyse a recording: its passes, their token counts, and what every kernel is given, as expressions.
