@@ -77,7 +77,9 @@ def read_gguf(path: Path) -> GgufFile:
                 raise CheckpointError(f"{path} is not a regular file", "give the GGUF file itself")
             return _Header(path, file.fileno(), status.st_size).read()
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+        raise CheckpointError(
+            f"cannot read {path}: {error.strerror or error}", "give a GGUF file that you can read"
+        ) from error
     except _Damaged as error:
         raise CheckpointError(f"{path} is not a whole GGUF file: {error}", "fetch the file again") from None
 
