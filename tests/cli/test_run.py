@@ -226,11 +226,11 @@ def test_tuning_a_device_without_a_choice_is_noted(kern: Kern, tiny: Path) -> No
     assert note not in kern("run", tiny, *IDS, "--max-tokens", 1).err
 
 
-def test_a_folder_of_another_kind_is_said_to_be_no_text_model(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_kind_is_said_not_to_be_a_text_model(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
     (folder / "text.json").unlink()
     for command in (["run", *IDS], ["bench"], ["score", "--text", "-"]):
-        refused(kern(command[0], folder, *command[1:]), "is not a text model: it has no text.json", "kern.load")
+        refused(kern(command[0], folder, *command[1:]), "is not a text model: it has no text.json", "kern call")
 
 
 def test_a_folder_without_tokenizer_says_what_each_command_can_do(kern: Kern, tiny: Path) -> None:

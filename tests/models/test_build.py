@@ -144,7 +144,7 @@ def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "kind", "says"),
     [
-        ("gpt5", {}, BuildError, "'gpt5'"),
+        ("gpt5", {}, BuildError, "unknown model 'gpt5'; give one of: llama, qwen3, smollm2"),
         ("qwen3", {}, BuildError, "needs weights"),
         ("qwen3", {"random": True}, BuildError, "need sizes"),
         ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
@@ -174,7 +174,7 @@ def test_what_is_asked_wrongly_is_refused(
 def test_a_checkpoint_of_the_other_family_is_refused(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", RandomCheckpoint(preset("qwen3", "tiny"), 1))
 
-    with pytest.raises(UnsupportedModel, match="family qwen3, not llama"):
+    with pytest.raises(UnsupportedModel, match="family qwen3, not llama; build it as qwen3"):
         build("llama", tmp_path / "out", checkpoint=model)
 
 
@@ -184,7 +184,7 @@ def test_smollm2_is_taken_from_a_hugging_face_folder_too(tmp_path: Path) -> None
 
     assert verify(tmp_path / "out").ok
     other = save_model(tmp_path / "other", RandomCheckpoint(preset("qwen3", "tiny"), 1))
-    with pytest.raises(UnsupportedModel, match="family qwen3, not llama"):
+    with pytest.raises(UnsupportedModel, match="family qwen3, not llama; build it as qwen3"):
         build("smollm2", tmp_path / "more", checkpoint=other)
 
 
