@@ -44,11 +44,12 @@ def machine() -> str:
 def source() -> tuple[str, bool | str]:
     """The commit, and whether tracked files differ from it.
 
-    Where the tree is not a checkout, the commit is what KERN_COMMIT says.
+    KERN_COMMIT says it for a copy of the tree without its history.
     """
-    commit = _said(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
+    named = os.environ.get("KERN_COMMIT")
+    commit = [] if named else _said(["git", "-C", str(ROOT), "rev-parse", "HEAD"])
     if not commit:
-        return os.environ.get("KERN_COMMIT", NOT_RECORDED), NOT_RECORDED
+        return named or NOT_RECORDED, NOT_RECORDED
     return commit[0], bool(_said(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"]))
 
 

@@ -29,7 +29,7 @@ are the ones that the readers use, and a test tries every field of them.
 | `adapter_config.json` | refused: merge the adapter first |
 | no `tokenizer.json` | built, with a note; prompts are token ids |
 | a GGUF file, under any name | built: it is known by its first bytes |
-| a GGUF file split into parts | built from the first part, with all others beside it; missing parts are named |
+| a GGUF file split into parts | built from the first part, with the others in its folder; missing parts are named |
 | a GGUF file in big-endian byte order, of version 1, or damaged | refused |
 
 The header of a GGUF file may take 64 MiB, and its lists may have 4,194,304 entries together.
@@ -41,8 +41,8 @@ quantised weights, and layers beyond the config's number are refused. So are a t
 says, and one that is missing. Safetensors may hold bf16, f16 and f32; GGUF every type that the package `gguf` can
 expand. All weights are kept in bf16. A value that is NaN, infinite, or too large for bf16 is refused.
 
-A head (`lm_head.weight`) beside `tie_word_embeddings: true` must equal the embedding. Without the head, and without
-`tie_word_embeddings: true`, the checkpoint is refused. In GGUF the embedding is the head where there is no
+A head (`lm_head.weight`) together with `tie_word_embeddings: true` must equal the embedding. Without the head, and
+without `tie_word_embeddings: true`, the checkpoint is refused. In GGUF the embedding is the head where there is no
 `output.weight`, as in llama.cpp.
 
 """

@@ -99,7 +99,7 @@ def _folder(path: Path) -> int:
 
 
 def _file(path: Path, folder: int, flags: int) -> int:
-    help = "remove it: it is made again"
+    help = "remove it; it will be made again"
     try:
         descriptor = os.open(path.name, flags | _OPEN, 0o600, dir_fd=folder)
     except OSError as error:

@@ -16,18 +16,9 @@ from cli.conftest import Done, Kern
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.params import DTYPE_BYTES
 from support.artifacts import toy_kernels, write_artifact
+from support.inputs import DTYPES
 from support.toy import CAPACITY, COLUMNS, MODULE, gained, single, toy_artifact, toy_weights
 
-DTYPES: dict[str, Any] = {
-    "bf16": ml_dtypes.bfloat16,
-    "f16": np.float16,
-    "f32": np.float32,
-    "fp8e4m3": ml_dtypes.float8_e4m3fn,
-    "i32": np.int32,
-    "u32": np.uint32,
-    "i64": np.int64,
-    "u8": np.uint8,
-}
 AT = ("--set", "rows=3", "--set", "start=0")
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.text.generator import Generation, Token
+from support.processes import started
 from support.talking_toy import ids_of, text_of, write_talker
 from support.toy_speculation import continuation
 
@@ -157,7 +158,7 @@ def test_an_interrupt_ends_an_answer_and_not_the_conversation(talk: Talk, monkey
 def test_a_key_ends_the_conversation_on_a_terminal(toy: Path, key: bytes) -> None:
     master, terminal = pty.openpty()
     command = [sys.executable, "-m", "kern", "chat", str(toy), "--max-tokens", "5", "--capacity", "64"]
-    with subprocess.Popen(
+    with started(
         command, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
     ) as process:  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 
 from kern.device.host.target import host_target
 from kern.models.kernels.compile_host import ABI_HEADERS
+from support.processes import ONE_FAMILY
 
 SOURCE = """
 #include <stdlib.h>
@@ -42,6 +43,7 @@ def ended(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, timeout=60)
 
 
+@ONE_FAMILY
 @pytest.mark.parametrize(("body", "code"), [("exit(0)", 1), ("abort()", -signal.SIGABRT)])
 def test_run_names_the_launch_that_ends_it(tiny: Path, tmp_path: Path, body: str, code: int) -> None:
     folder = with_a_kernel(tiny, tmp_path / "model", body)
@@ -52,6 +54,7 @@ def test_run_names_the_launch_that_ends_it(tiny: Path, tmp_path: Path, body: str
     assert ("ended the process by exit()" if code == 1 else "Fatal Python error: Aborted") in done.stderr
 
 
+@ONE_FAMILY
 def test_weights_that_are_shortened_while_they_are_used_are_a_named_bus_error(tiny: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny, tmp_path / "model")
     code = (

@@ -19,6 +19,7 @@ import pytest
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
 from kern.text.tokenizer import Tokenizer
+from support.processes import ONE_FAMILY, started
 from support.tokenizers import bytes_tokenizer
 
 IDS = ("--prompt-ids", "1,2,3")
@@ -208,7 +209,7 @@ def test_a_piped_prompt_loses_one_newline(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_help_says_what_becomes_of_a_piped_prompt(kern: Kern) -> None:
-    assert "less one newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
+    assert "without the newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
 
 
 def test_a_chat_may_have_a_system_message(kern: Kern, tiny: Path) -> None:
@@ -521,9 +522,10 @@ def process(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "kern", *map(str, arguments)]
 
 
+@ONE_FAMILY
 def test_an_interrupt_ends_cleanly_with_130(tiny: Path) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100000, "--capacity", 100000, "--ignore-stop")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         running.stdout.read(8)
         running.send_signal(signal.SIGINT)
@@ -533,10 +535,11 @@ def test_an_interrupt_ends_cleanly_with_130(tiny: Path) -> None:
     assert "interrupted" in err
 
 
+@ONE_FAMILY
 @pytest.mark.parametrize("seconds", [0.1, 0.25, 0.4, 0.6])
 def test_an_interrupt_while_starting_leaves_no_traceback(tiny: Path, seconds: float) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100000, "--capacity", 100000, "--ignore-stop")
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+    with started(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
         time.sleep(seconds)
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=60)
@@ -544,6 +547,7 @@ def test_an_interrupt_while_starting_leaves_no_traceback(tiny: Path, seconds: fl
     assert "kern/" not in err
 
 
+@ONE_FAMILY
 def test_a_full_device_is_one_line(tiny: Path) -> None:
     for command in (["verify", tiny], ["inspect", tiny], ["schema"], ["run", tiny, *IDS, "--max-tokens", 2]):
         with open("/dev/full", "w") as full:
@@ -553,6 +557,7 @@ def test_a_full_device_is_one_line(tiny: Path) -> None:
         assert "cannot be written" in done.stderr
 
 
+@ONE_FAMILY
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "1"), (">&- 2>&-", "")])
 def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: str) -> None:
     command = process("run", tiny, "--prompt-ids", "1,2,3", "--max-tokens", 1)
@@ -562,9 +567,10 @@ def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: 
     assert len(done.stdout.split()) == len(out)
 
 
+@ONE_FAMILY
 def test_a_reader_that_goes_away_is_no_traceback(tiny: Path) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100, "--ignore-stop")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         running.stdout.read(1)
         running.stdout.close()
@@ -606,7 +612,9 @@ def test_usage_errors_exit_2(kern: Kern) -> None:
         assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1)])
+@pytest.mark.parametrize(
+    "command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1), ("chat",)]
+)
 def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
     kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
 ) -> None:
@@ -622,6 +630,7 @@ def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
     monkeypatch.setattr(Tokenizer, "load", classmethod(load_and_replace))
     monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
+    monkeypatch.setattr("kern.cli.chat.chat_prompt", lambda *said: [1, 2, 3])
     refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")
 
 

@@ -67,10 +67,9 @@ def run(folder: Path, image: bytes, way: str = "eager", symbol: str = "kernel") 
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("body", [ALONE, IN_THREADS], ids=["alone", "in threads"])
 @pytest.mark.parametrize("crash", CRASHES, ids=[number.name for number in CRASHES.values()])
-def test_the_launch_that_crashes_is_named(compile_c: Compile, tmp_path: Path, crash: str, body: str) -> None:
-    ended = run(tmp_path, compile_c(HEAD + FINE + body % crash, "-fopenmp"))
+def test_the_launch_that_crashes_in_a_thread_is_named(compile_c: Compile, tmp_path: Path, crash: str) -> None:
+    ended = run(tmp_path, compile_c(HEAD + FINE + IN_THREADS % crash, "-fopenmp"))
     assert -ended.returncode == CRASHES[crash]
     assert "in L1.norm\n" in ended.stderr
     assert "L0.norm" not in ended.stderr
@@ -83,8 +82,7 @@ def test_it_is_named_each_way(compile_c: Compile, tmp_path: Path, way: str) -> N
     assert "in L1.norm\n" in ended.stderr
 
 
-@pytest.mark.parametrize("body", [ALONE, IN_THREADS], ids=["alone", "in threads"])
-@pytest.mark.parametrize("call", ["exit(0)", "exit(3)", "quick_exit(0)"])
+@pytest.mark.parametrize(("call", "body"), [("exit(0)", ALONE), ("exit(3)", IN_THREADS), ("quick_exit(0)", IN_THREADS)])
 def test_a_kernel_that_exits_is_named_and_is_no_success(
     compile_c: Compile, tmp_path: Path, call: str, body: str
 ) -> None:
@@ -94,10 +92,8 @@ def test_a_kernel_that_exits_is_named_and_is_no_success(
     assert ended.stdout == "before"
 
 
-@pytest.mark.parametrize(("way", "where"), [("constructor", "constructor"), ("destructor", "destructor")])
-def test_a_constructor_that_exits_is_named_and_is_no_success(
-    compile_c: Compile, tmp_path: Path, way: str, where: str
-) -> None:
+@pytest.mark.parametrize("way", ["constructor", "destructor"])
+def test_a_constructor_that_exits_is_named_and_is_no_success(compile_c: Compile, tmp_path: Path, way: str) -> None:
     leaving = f"__attribute__(({way})) static void leave(void) {{ exit(0); }}"
     path = tmp_path / "module.so"
     path.write_bytes(compile_c(HEAD + leaving + FINE))
@@ -109,10 +105,10 @@ def test_a_constructor_that_exits_is_named_and_is_no_success(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert ended.returncode == 1
-    assert ended.stderr == f"kern: a {where} of a host module ended the process by exit(): a kernel must return\n"
+    assert ended.stderr == f"kern: a {way} of a host module ended the process by exit(): a kernel must return\n"
 
 
-@pytest.mark.parametrize("end", ["pass", "sys.exit(5)", "raise KeyboardInterrupt", "os._exit(6)", "os.fork()"])
+@pytest.mark.parametrize("end", ["sys.exit(5)", "raise KeyboardInterrupt", "os._exit(6)", "os.fork()"])
 def test_the_programs_own_end_is_left_alone(end: str) -> None:
     """Also of a program that embeds the interpreter, and calls exit() itself."""
     code = f"import os, sys\nfrom kern.device.host.device import HostDevice\nHostDevice(threads=1)\n{end}"

@@ -123,7 +123,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
 def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "m.gguf")
 
-    with pytest.raises(CheckpointError, match=r"m\.gguf is not a regular file"):
+    with pytest.raises(CheckpointError, match=r"m\.gguf: it is not a regular file"):
         GgufCheckpoint(tmp_path / "m.gguf")
 
 

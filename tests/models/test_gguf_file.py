@@ -59,7 +59,7 @@ def test_missing_parts_are_named(tmp_path: Path) -> None:
     second.unlink()
     third.unlink()
 
-    with pytest.raises(CheckpointError, match=rf"is part 1 of 3, and {second.name}, {third.name} is not beside it"):
+    with pytest.raises(CheckpointError, match=rf"is part 1 of 3, and {second.name}, {third.name} is not in its folder"):
         GgufCheckpoint(first)
 
 

@@ -244,7 +244,7 @@ def test_integer_scores_are_scores() -> None:
         ({"scores": [float("nan")] * 13}, "is not a number"),
         ({"scores": [0.0]}, "1 scores for 13 tokens"),
         ({"scores": None}, "lacks tokenizer.ggml.scores"),
-        ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 5, 1, 1]}, "'▁ab' is made through an unused one"),
+        ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 5, 1, 1]}, "'ab' is unused, and part of texts"),
         ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 7, 1, 1]}, "'ab' has the unknown type 7"),
         ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces"),
         ({"precompiled_charsmap": [1, 2]}, "precompiled_charsmap"),

@@ -17,6 +17,7 @@ from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import TransformerConfig, preset
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.weights import part_of, rope_table, weights_of, write_weights
+from support.work import peak_bytes
 
 # 72 and 200 are no multiples of 128 elements, so that most tensors end inside a 256-byte line.
 ODD = replace(preset("qwen3", "tiny"), hidden=72, ffn=200, heads=3, kv_heads=1, head_dim=24, vocabulary=131)
@@ -79,6 +80,17 @@ def test_the_rope_table_holds_cosines_then_sines() -> None:
     assert table.shape == (4096, 4)
     assert table[0].tolist() == [1, 1, 0, 0]
     assert table[3] == pytest.approx([np.cos(3), np.cos(0.3), np.sin(3), np.sin(0.3)])
+
+
+def test_the_rope_table_of_a_long_context_is_written_in_parts(tmp_path: Path) -> None:
+    config = replace(preset("llama", "tiny"), layers=1, max_positions=2**16 - 3)
+    path = tmp_path / "w.safetensors"
+    part = part_of(RandomCheckpoint(config, 1))
+    peak = peak_bytes(lambda: write_weights(path, [part], lambda done, total: None))
+
+    with safe_open(path, framework="numpy") as file:
+        assert np.array_equal(file.get_tensor("cos_sin"), rope_table(config))
+    assert peak < 20 * 2**20 < 2**16 * config.head_dim * 8  # less than the table in f64
 
 
 def test_progress_ends_at_the_total(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from kern.runtime.executable import Executable
 from kern.runtime.preparing import KEPT
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
 from support.artifacts import toy_kernels, write_artifact
+from support.inputs import DTYPES
 from support.programs import RESULT_COLUMNS, RandomProgram, random_programs
 from support.toy import CAPACITY, COLUMNS, MODULE, ROWS, gained, single, toy_artifact, toy_weights
 
@@ -262,18 +262,6 @@ def test_unknown_names_are_refused_with_those_there_are(executable: Executable) 
         executable.clear("x")
     with pytest.raises(UnknownName, match=r"no state is called 'total'.*pool"):
         executable.read_state("total")
-
-
-DTYPES = {
-    "bf16": ml_dtypes.bfloat16,
-    "f16": np.float16,
-    "f32": np.float32,
-    "fp8e4m3": ml_dtypes.float8_e4m3fn,
-    "i32": np.int32,
-    "u32": np.uint32,
-    "i64": np.int64,
-    "u8": np.uint8,
-}
 
 
 def test_arrays_of_every_dtype_arrive_and_return_as_they_were(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from kern.manifest.reading import read
+from kern.manifest.usage import program_symbols
 from kern.runtime.addresses import Bases, addresses
 from kern.runtime.planner import TooManyBlocks, plan
 from kern.verifier import VerifiedManifest, verified
-from kern.verifier.usage import program_symbols
 from support.growing import GROWING, array, call, copy, program, text
 from support.work import growth, spread
 

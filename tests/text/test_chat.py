@@ -17,6 +17,7 @@ from kern.text.contract import DecodeBytes, TextSettings
 from kern.text.template_bounds import ChatError
 from kern.text.tokenizer import NotText
 from support.tokenizers import bytes_tokenizer
+from support.work import bytecodes
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
 
@@ -82,8 +83,10 @@ def test_the_assistant_is_given_the_word() -> None:
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "fails: maximum recursion depth exceeded"),
         ("{% macro m() %}{{ {}[m] }}{{ caller() }}{% endmacro %}{{ m() }}", "fails"),
         ("{{ strftime_now('\ud800') }}", "fails"),
+        ("{% set n = namespace(g=[1]) %}{% for i in range(40000) %}{% set n.g = n.g | map('e') %}{% endfor %}"
+         "{{ n.g | list }}", "fails: maximum recursion depth exceeded"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_rendered_is_one_line(template: str | None, says: str) -> None:
     with pytest.raises(ChatError) as caught:
         render(tokenizer(template), HELLO)
@@ -163,7 +166,17 @@ DOUBLE = "{% set ns = namespace(a=('x' * 100000,)) %}{% for i in range(100) %}{%
         ("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", STEPS),
         ("{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}", STEPS),
         ("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}", STEPS),
+        ("{% for i in range(100000) %}{% for j in range(100000) if j < 0 %}{% endfor %}{% endfor %}", STEPS),
+        ("{% for i in range(9000) %}{% if 0 %}{% elif i" + " == i" * 999 + " %}{% endif %}{% endfor %}", STEPS),
+        ("{% for i in range(9000) if 1 != i" + " == i" * 999 + " %}{% endfor %}", STEPS),
+        ("{% for i in range(9000) %}{{ '' if i" + " == i" * 999 + " }}{% endfor %}", STEPS),
+        ("{% for i in range(9000) %}{{ range(9000) | select('lt', 0) | first }}{% endfor %}", STEPS),
+        ("{% for i in range(9000) %}{{ ('a' * 9000) | map('upper') | reject('in', 'A') | first }}{% endfor %}", STEPS),
+        ("{% for i in range(9000) %}{{ range(9000) | min }}{{ range(9000) | unique | first }}{% endfor %}", STEPS),
+        ("{% for i in range(9000) %}{{ (range(900) | sort(attribute='real')).x }}{% endfor %}", STEPS),
+        ("{% for a in [1] | slice(10000000000) %}{{ loop.length }}{% endfor %}", STEPS),
         ("{{ lipsum(1000000000) }}", STEPS),
+        ("{{ lipsum(1, max=1000000000) }}", STEPS),
         ("{{ [1] | slice(10000000000) | list }}", STEPS),
         ("{# " + "a" * 2**17 + " #}", "has 131,078 characters, and 131,072 are compiled"),
     ],
@@ -237,6 +250,33 @@ def test_a_long_chat_is_within_bounds() -> None:
         "{% if n.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{{ ns.last }},{% endfor %}"
     )
     assert render(tokenizer(template), chat) == "199," * 200
+
+
+def test_each_rendering_has_its_own_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_bounds, "STEPS", 2**10)
+    found = tokenizer("{% for i in range(700) %}{% endfor %}{{ messages[0].content }}")
+
+    assert [render(found, HELLO) for _ in range(3)] == ["hello"] * 3
+    monkeypatch.setattr(template_bounds, "STEPS", 2**9)
+    with pytest.raises(ChatError, match="takes more than 512 steps"):
+        render(found, HELLO)
+
+
+def test_a_template_is_compiled_once() -> None:
+    found = tokenizer("{% if messages %}{{ messages[0].content }}{% endif %}" * 50)
+    first, second = (bytecodes(lambda: render(found, HELLO)) for _ in range(2))
+
+    assert second < first / 10
+
+
+def test_rendering_sets_no_trace_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One makes each line of Python several times as slow."""
+    called: list[str] = []
+    monkeypatch.setattr(sys, "settrace", lambda function: called.append("settrace"))
+    monkeypatch.setattr(sys, "setprofile", lambda function: called.append("setprofile"))
+
+    assert render(tokenizer("{{ messages[0].content }}"), HELLO) == "hello"
+    assert not called
 
 
 def test_a_trace_function_is_put_back() -> None:

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Library
 
 from kern.text.panics import panics_unprinted
-from kern.text.tokenizer_file import TokenizerError, TokenizerFile, with_tokens
+from kern.text.tokenizer_file import FACTOR, MAX_BYTES, SHORT, TokenizerError, TokenizerFile, with_tokens
 
 MULTIPLIES = normalizers.Sequence([normalizers.Replace("a", "a" * 1000)] * 4)
 
@@ -65,7 +65,7 @@ ENCODE_FAILURES: list[tuple[Callable[[], Library], str, str]] = [
     (unigram, "xyz", "cannot encode this text: Encountered an unknown token"),
     (bpe, "axb", "cannot encode this text: the vocabulary lacks a character of it"),
     (endless_expression, "a" * 40 + "b", "cannot encode this text: Onig: Regex search error: retry-limit-in-match"),
-    (lambda: multiplying("normalizer"), "a", "the normalizer of tokenizer.json may make 1,000,000,000 bytes"),
+    (lambda: multiplying("normalizer"), "a", "the normalizer of tokenizer.json may make 1,000,000 bytes"),
 ]
 
 
@@ -127,18 +127,66 @@ def test_sequences_in_sequences_have_a_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    "normalizer",
+    ("normalizer", "text"),
     [
-        normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
-        normalizers.NFKC(),
-        normalizers.Sequence([normalizers.Replace(Regex(" {2,}"), " ")] * 8),
+        (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), "b " * 100_000),
+        (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), " " * 100_000),
+        (normalizers.NFKC(), "\ufdfa" * 30_000),
+        (
+            normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]),
+            "É " * 50_000,
+        ),
+        (normalizers.BertNormalizer(), "É你" * 20_000),
+        (normalizers.Sequence([normalizers.Replace(Regex(" {2,}"), " ")] * 8), "b  " * 100_000),
+        (normalizers.Replace(Regex("\n"), "▁" * 99), ("b" * 99 + "\n") * 1_000),
     ],
 )
-def test_ordinary_normalizers_take_long_texts(normalizer: Any) -> None:
+def test_ordinary_normalizers_take_long_texts(normalizer: Any, text: str) -> None:
     library = bpe(unk_token="a", fuse_unk=True)
     library.normalizer = normalizer
 
-    assert read(library).encode("b " * 100_000)
+    assert read(library).encode(text)
+
+
+REPEATED = normalizers.Sequence([normalizers.Replace("a", "a" * 99)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "text", "says"),
+    [
+        (REPEATED, "a" * 40 + "b", "may make 392,041 bytes of this text, more than 262,144"),
+        (REPEATED, "a" * 20_000, "may make 1,980,000 bytes of this text, more than 320,000"),
+        (normalizers.Replace(Regex("[ac]"), "b" * 400_000), "abc", "may make 800,001 bytes of this text"),
+        (normalizers.Sequence([normalizers.Replace("a", "\ufdfa" * 20_000), normalizers.NFKC()]), "aaa",
+         "bytes of this text, more than 262,144"),
+    ],
+)  # fmt: skip
+def test_a_text_grows_no_more_than_its_length_allows(normalizer: Any, text: str, says: str) -> None:
+    library = bpe()
+    library.normalizer = normalizer
+
+    with pytest.raises(TokenizerError, match=says):
+        read(library).encode(text)
+
+
+def test_a_short_text_takes_little_memory_whatever_the_tokenizer(tmp_path: Path) -> None:
+    """The most that is let through, in pieces of one letter: what takes the library most for each byte."""
+    library = Library(models.Unigram([("1", -1.0), ("▁", -1.0)], unk_id=0))
+    library.normalizer = normalizers.Replace("a", "1" * 2**18)
+    library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.Metaspace()])
+    (tmp_path / "tokenizer.json").write_text(library.to_str())
+    program = (
+        "import re, sys\nfrom kern.text.tokenizer_file import TokenizerFile\n"
+        "print(len(TokenizerFile(open(sys.argv[1]).read()).encode('a')))\n"
+        "print(re.search(r'VmHWM:\\s*(\\d+) kB', open('/proc/self/status').read())[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "tokenizer.json")], capture_output=True, text=True, timeout=60
+    )
+    ids, kibibytes = map(int, done.stdout.split())
+
+    assert ids == 2**19
+    assert kibibytes < 2**18
 
 
 def test_added_tokens_that_the_normalizer_makes_too_long_are_refused_before_they_are() -> None:
@@ -149,6 +197,17 @@ def test_added_tokens_that_the_normalizer_makes_too_long_are_refused_before_they
     for text in (json.dumps(document), json.dumps(document).replace("normalized", r"\u006eormalized")):
         with pytest.raises(TokenizerError, match=r"the normalizer of tokenizer\.json may"):
             TokenizerFile(text)
+
+
+@pytest.mark.parametrize("content", [None, 1, ["a"], {"a": 1}])
+def test_an_added_token_that_is_not_text_is_refused(content: Any) -> None:
+    library = bpe()
+    library.add_tokens([AddedToken("a", normalized=True)])
+    document = json.loads(library.to_str()) | {"normalizer": json.loads(MULTIPLIES.__getstate__())}
+    document["added_tokens"][0]["content"] = content
+
+    with pytest.raises(TokenizerError, match="is not a tokenizer of the tokenizers library"):
+        TokenizerFile(json.dumps(document))
 
 
 def test_tokens_to_be_added_that_the_normalizer_makes_too_long_are_refused() -> None:
@@ -247,3 +306,10 @@ def test_a_closed_stderr_changes_nothing(tmp_path: Path) -> None:
     )
 
     assert done.stdout == "[0, 1, 2]\n"
+
+
+def test_the_bounds_in_the_guide_are_those_that_hold() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "text.md").read_text()
+
+    assert f"{FACTOR} bytes of each byte of a text, or {SHORT:,} bytes" in page
+    assert f"{MAX_BYTES:,}" in page

@@ -108,6 +108,8 @@ def test_a_tree_that_differs_from_its_commit_is_dirty(tmp_path: Path, monkeypatc
     git(tmp_path, "add", "a")
     git(tmp_path, "commit", "-qm", "a")
     commit = git(tmp_path, "rev-parse", "HEAD")
+    assert source() == ("abc", "not recorded")
+    monkeypatch.delenv("KERN_COMMIT")
     (tmp_path / "untracked").touch()
     assert source() == (commit, False)
     (tmp_path / "a").write_text("2")

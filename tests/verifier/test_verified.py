@@ -9,10 +9,10 @@ import pytest
 from kern.manifest.errors import KernError
 from kern.manifest.reading import read
 from kern.manifest.types import Manifest
+from kern.manifest.usage import Usage
 from kern.verifier import InvalidManifest, VerifiedManifest, check, verified
 from kern.verifier.example import BASE, edited
 from kern.verifier.ranges import Ranges
-from kern.verifier.usage import Usage
 
 
 def manifest_of(text: str) -> Manifest:

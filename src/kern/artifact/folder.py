@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +22,7 @@ from kern.artifact.folder_lock import is_at, open_shared
 from kern.artifact.weights import WeightsFile, open_weights
 from kern.manifest.limits import check_limit
 from kern.manifest.reading import MAX_BYTES
+from kern.regular_file import NotRegular, open_regular
 
 MANIFEST: Final = "manifest.json"
 KERNELS: Final = "kernels"
@@ -34,8 +34,6 @@ MAX_MODULES: Final = 4096
 """Most entries that the folder `kernels` may have."""
 MAX_TEXT_BYTES: Final = 2**26
 """Largest file beside the manifest that is read."""
-
-_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class ArtifactFolder:
@@ -137,20 +135,18 @@ class ArtifactFolder:
 
     def _kernels(self) -> int:
         try:
-            return os.open(KERNELS, _OPEN | os.O_DIRECTORY, dir_fd=self._directory)
+            return os.open(KERNELS, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECTORY, dir_fd=self._directory)
         except OSError as error:
             raise self._refusal(error, KERNELS, "a directory") from None
 
     def _file(self, directory: int, name: str, shown: str) -> int:
-        """A descriptor of a regular file. O_NONBLOCK lets a fifo be opened, and refused, without a writer."""
+        """A descriptor of a regular file."""
         try:
-            descriptor = os.open(name, _OPEN, dir_fd=directory)
+            return open_regular(name, flags=os.O_NOFOLLOW, dir_fd=directory)
+        except NotRegular:
+            raise UnsafePath(f"{self.path / shown} is not a regular file", "replace it by the file itself") from None
         except OSError as error:
             raise self._refusal(error, shown, "a file") from None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise UnsafePath(f"{self.path / shown} is not a regular file", "replace it by the file itself")
-        return descriptor
 
     def _read(self, directory: int, name: str, shown: str, limit: int, *, whole: bool = True) -> bytes:
         """The file's bytes; of a longer one the first `limit`, or nothing and FileTooLarge if `whole`."""
@@ -203,8 +199,7 @@ def open_folder(path: str | Path) -> ArtifactFolder:
     try:
         directory = open_shared(path)
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            check_limit(error, str(path))
+        check_limit(error, str(path))
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         raise FolderUnreadable(
             f"{path} cannot be opened as a folder: {reason}",

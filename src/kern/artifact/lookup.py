@@ -10,7 +10,7 @@ from kern.artifact import codes, fitting
 from kern.artifact.catalog import Catalog
 from kern.artifact.errors import ArtifactError, BadModule, FileMissing
 from kern.artifact.types import ModuleInfo, ResolvedStep
-from kern.manifest.counts import excerpt
+from kern.manifest.counts import excerpt, listed
 from kern.manifest.diagnostics import Diagnostic, Path
 from kern.manifest.types import Step
 
@@ -77,7 +77,7 @@ class Finder:
         return not self._all[1]
 
     def unreadable(self, path: Path) -> list[Diagnostic]:
-        """The files that cannot be used, told at a step that pins none."""
+        """The files that cannot be used, reported at a step that pins none."""
         return [_file_fault(error, (*path, "symbol")) for error in self._all[1]]
 
     def find(self, step: Step, path: Path) -> ResolvedStep | list[Diagnostic]:
@@ -159,5 +159,4 @@ def _none_fits(namesakes: _Namesakes, step: Step, path: Path) -> Diagnostic:
 
 
 def _names(modules: list[ModuleInfo]) -> str:
-    more = f" and {len(modules) - _SHOWN} more" if len(modules) > _SHOWN else ""
-    return ", ".join(f"kernels/{module.name}" for module in modules[:_SHOWN]) + more
+    return listed([f"kernels/{module.name}" for module in modules], _SHOWN)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from kern.artifact.errors import BadWeights, FileMissing, FileUnreadable, Unsafe
 from kern.artifact.types import TensorInfo
 from kern.manifest.counts import excerpt
 from kern.manifest.limits import check_limit
+from kern.regular_file import NotRegular, open_regular
 
 MAX_HEADER_BYTES: Final = 2**23
 """Longest header: room for some 60,000 tensors."""
@@ -92,17 +92,15 @@ def open_weights(path: str | Path) -> WeightsFile:
     """
     path = Path(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_regular(path)
     except FileNotFoundError:
         raise FileMissing(f"{path} does not exist", "give the path of a .safetensors file") from None
+    except NotRegular:
+        raise UnsafePath(f"{path} is not a regular file", "give the path of a .safetensors file") from None
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            check_limit(error, str(path))
+        check_limit(error, str(path))
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         raise FileUnreadable(f"{path} cannot be opened: {reason}", "check its permissions") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UnsafePath(f"{path} is not a regular file", "give the path of a .safetensors file")
     return WeightsFile.adopt(descriptor, path)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kern.cli.json_text import json_text
-from kern.cli.loading import LoadOptions, check_same, loaded, place, report
+from kern.cli.loading import LoadOptions, loaded, report, which_folder
 from kern.cli.outputs import check_path, write_files
 from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
 from kern.cli.terminal import printable
@@ -44,10 +44,9 @@ def bench(
     """
     if trace is not None:
         check_path(TRACE, trace)  # so that a wrong path is reported before the measuring
-    before = place(path)
+    before = which_folder(path)
     tokenizer = Tokenizer.load(path)
-    with loaded(path, options.fitting(tokenizer.settings)) as (executable, seconds):
-        check_same(path, before)
+    with loaded(path, options.fitting(tokenizer.settings), before) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
         speculating = None if spec is None else Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
         if speculating is not None:

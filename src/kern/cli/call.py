@@ -18,7 +18,8 @@ from kern.cli.outputs import check_path, write_files
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
 from kern.manifest.errors import KernError
-from kern.manifest.types import BufferArg, Manifest
+from kern.manifest.types import Manifest
+from kern.manifest.usage import buffers_used
 from kern.runtime.arrays import Array
 from kern.runtime.errors import unknown
 from kern.runtime.executable import Executable
@@ -142,7 +143,7 @@ def _check(manifest: Manifest, program: str, inputs: Mapping[str, Path], outputs
     """Raises UnknownName, and WrongCall unless the program reads just these inputs, and writes the outputs."""
     if program not in manifest.programs:
         raise unknown("program", program, manifest.programs)
-    read, written = _used(manifest, program)
+    read, written = buffers_used(manifest, program)
     wanted = [name for name in manifest.buffers if name in read and manifest.buffers[name].class_ == "input"]
     for name in inputs:
         if name not in wanted:
@@ -159,17 +160,6 @@ def _check(manifest: Manifest, program: str, inputs: Mapping[str, Path], outputs
     for name in outputs:
         if name not in made:
             raise WrongCall(f"program {program!r} has no output {name!r}", f"its outputs: {', '.join(made) or 'none'}")
-
-
-def _used(manifest: Manifest, program: str) -> tuple[set[str], set[str]]:
-    """The buffers that the program's kernels read, and those that they write."""
-    read, written = set[str](), set[str]()
-    for dispatch in manifest.programs[program].dispatches:
-        for param, arg in zip(manifest.kernels[dispatch.kernel].params, dispatch.args, strict=True):
-            if isinstance(arg, BufferArg):
-                read |= {arg.buf} if param.reads else set()
-                written |= {arg.buf} if param.writes else set()
-    return read, written
 
 
 def _run(executable: Executable, program: str, values: Mapping[str, int]) -> float:

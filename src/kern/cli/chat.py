@@ -1,4 +1,4 @@
-"""`kern chat`: a conversation, a line a turn."""
+"""`kern chat`: a conversation, one line per turn."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kern.cli.interrupts import heeded
-from kern.cli.loading import LoadOptions, loaded, report
+from kern.cli.loading import LoadOptions, loaded, report, which_folder
 from kern.cli.prompt import MAX_TEXT_BYTES, UsageError, without_newline
 from kern.cli.streaming import stream
-from kern.text.chat import begun, chat_prompt
+from kern.text.chat import chat_prompt, first_turn
 from kern.text.conversation import Conversation
 from kern.text.generator import Generator
 from kern.text.speculation import Driver
@@ -31,13 +31,14 @@ def chat(
     spec: Driver | None,
 ) -> None:
     """Answer each line of the user, until there are no more. Raises PromptError once the capacity is full."""
+    before = which_folder(path)
     tokenizer = Tokenizer.load(path)
     if not tokenizer.has_vocabulary:
         raise NoTokenizer("this folder has no tokenizer", "run it with token ids, `kern run DIR --prompt-ids 1,2,3`")
     check_stops(stop, tokenizer)
     options = options.fitting(tokenizer.settings)
-    chat_prompt(tokenizer, begun(system, "hello"))  # so that a template that fails is reported before loading
-    with loaded(path, options) as (executable, seconds):
+    chat_prompt(tokenizer, first_turn(system, "hello"))  # so that a template that fails is reported before loading
+    with loaded(path, options, before) as (executable, seconds):
         generator = Generator(executable, tokenizer, spec=spec)
         report(executable, seconds, options, generator.graphs)
         conversation = Conversation(generator, system)
@@ -60,7 +61,7 @@ def _answer(
 def _lines() -> Iterator[str]:
     """What the user says: asked for on a terminal, until Ctrl-D or Ctrl-C; from a pipe, line by line."""
     if sys.stdin is None:
-        raise UsageError("stdin is closed", "run it on a terminal, or give a line a turn through a pipe")
+        raise UsageError("stdin is closed", "run it on a terminal, or give one line per turn through a pipe")
     if sys.stdin.isatty() and sys.stdout.isatty():
         yield from _asked()
         return

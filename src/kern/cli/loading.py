@@ -48,8 +48,14 @@ class LoadOptions:
 
 
 @contextmanager
-def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float]]:
-    """The executable and the seconds that loading took; an invalid artifact's diagnostics are shown."""
+def loaded(
+    path: Path, options: LoadOptions, before: tuple[int, int] | None = None
+) -> Iterator[tuple[Executable, float]]:
+    """The executable and the seconds that loading took; an invalid artifact's diagnostics are shown.
+
+    `before` is which folder was there when its tokenizer was read: it and the weights must be of one build. Raises
+    FolderReplaced where another is there now.
+    """
     start = time.perf_counter()
     try:
         with bar("loading", quiet=options.quiet) as progress:
@@ -66,25 +72,21 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
         diagnostics.show(error.report)
         raise
     with executable:
+        if before is not None and which_folder(path) != before:
+            raise FolderReplaced(f"{path} was replaced while it was loaded", "start again")
         if options.tune and not executable.device.chooses_algorithms:
             name = executable.device.name
             options.note(f"nothing to tune: device {name} has one algorithm for each operator")
         yield executable, time.perf_counter() - start
 
 
-def place(path: Path) -> tuple[int, int]:
+def which_folder(path: Path) -> tuple[int, int]:
     """Which folder is at a path; (0, 0) for none."""
     try:
         status = path.stat()
     except (OSError, ValueError):
         return 0, 0
     return status.st_dev, status.st_ino
-
-
-def check_same(path: Path, before: tuple[int, int]) -> None:
-    """Raises FolderReplaced where another folder is there now: the tokenizer and the weights must be of one build."""
-    if place(path) != before:
-        raise FolderReplaced(f"{path} was replaced while it was loaded", "start again")
 
 
 def report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from math import prod
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.lib import format as npy
 
 from kern.manifest.errors import KernError
 from kern.manifest.params import DType
+from kern.regular_file import open_regular
 from kern.runtime.arrays import NUMPY_DTYPES, Array
 from kern.runtime.conversion import WrongDType
 
@@ -32,10 +34,8 @@ class UnreadableArray(KernError):
 def read_array(path: Path) -> Array:
     """The array in an .npy file; nothing in one is run. Raises UnreadableArray."""
     try:
-        if path.exists() and not path.is_file():
-            raise UnreadableArray(f"{path} is not a file", "name an .npy file")
-        with path.open("rb") as file:
-            return _array(file, path.stat().st_size)
+        with open(open_regular(path), "rb") as file:
+            return _array(file, os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise UnreadableArray(f"{path} cannot be read: {error.strerror or error}", "name an .npy file") from error
     except _REFUSED as error:

@@ -1,4 +1,4 @@
-"""How much of the processor other processes take over a while: what is timed beside them is not to be quoted."""
+"""How much of the processor other processes take over a while: times measured next to busy ones are not reliable."""
 
 from __future__ import annotations
 

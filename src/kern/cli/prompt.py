@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from kern.manifest.errors import KernError
-from kern.text.chat import begun, chat_prompt
+from kern.text.chat import chat_prompt, first_turn
 from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 STDIN = "-"
@@ -43,7 +43,7 @@ class PromptSource:
         if not tokenizer.has_vocabulary:
             raise NoTokenizer("this folder has no tokenizer", "give the prompt as token ids, with --prompt-ids 1,2,3")
         text = without_newline(read_text(STDIN)) if self.text == STDIN else self.text
-        return chat_prompt(tokenizer, begun(self.system, text)) if self.chat else tokenizer.encode(text)
+        return chat_prompt(tokenizer, first_turn(self.system, text)) if self.chat else tokenizer.encode(text)
 
 
 def _ids(text: str) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kern.cli.json_text import json_text
-from kern.cli.loading import LoadOptions, check_same, loaded, place, report
+from kern.cli.loading import LoadOptions, loaded, report, which_folder
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.streaming import stream, tokens_per_round
@@ -32,14 +32,13 @@ def run(
     as_json: bool,
 ) -> None:
     """Generate after a prompt: streamed text, or one JSON object at the end."""
-    before = place(path)
+    before = which_folder(path)
     tokenizer = Tokenizer.load(path)
     prompt = source.resolve(tokenizer)
     options = options.fitting(tokenizer.settings)
     check_prompt(prompt, tokenizer, options.capacity)
     check_stops(stop, tokenizer)
-    with loaded(path, options) as (executable, seconds):
-        check_same(path, before)
+    with loaded(path, options, before) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
         generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop, stop=stop)
         if as_json:
@@ -76,15 +75,14 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
 
 def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
     """Score the text in a file, or on stdin for `-`."""
-    before = place(path)
+    before = which_folder(path)
     tokenizer = Tokenizer.load(path)
     if not tokenizer.has_vocabulary:
         raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.text.score")
     ids = tokenizer.encode(read_text(text))
     options = options.fitting(tokenizer.settings)
     check_text(ids, tokenizer, options.capacity)
-    with loaded(path, options) as (executable, seconds):
-        check_same(path, before)
+    with loaded(path, options, before) as (executable, seconds):
         if not as_json:
             report(executable, seconds, options)
         with bar("scoring") as progress:

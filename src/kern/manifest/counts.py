@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def number(value: int) -> str:
     """`value` for people, who do not read more than some digits: `1,024`, `about 2^300`."""
@@ -20,3 +22,9 @@ def counted(count: int, noun: str) -> str:
 def excerpt(text: str, most: int = 100) -> str:
     """`text`, or the beginning of a longer one: a message quotes names, and a file may hold one of megabytes."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """The first names, each an excerpt, and how many more there are: `a, b, c and 2 more`."""
+    more = f" and {number(len(names) - most)} more" if len(names) > most else ""
+    return ", ".join(map(excerpt, names[:most])) + more

@@ -50,9 +50,9 @@ _LIMITS: Final = (
 )  # fmt: skip
 
 
-def check_limit(error: OSError, what: str) -> None:
+def check_limit(error: OSError | ValueError, what: str) -> None:
     """Raises LimitReached, which names `what` was wanted, where that is why the system refused it."""
-    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         raise LimitReached(f"{what}: {os.strerror(error.errno)}", help_for(error) or "") from error
 
 

@@ -98,7 +98,7 @@ def read(data: bytes) -> Reading:
 
 
 def other_version(version: int) -> Diagnostic | None:
-    """The fault of a manifest of another version than ours."""
+    """The error in a manifest of another version than ours."""
     if version == VERSION:
         return None
     message = f"the manifest is of format version {version}, and this kern reads version {VERSION}"
@@ -125,12 +125,12 @@ def _too_large(data: bytes) -> Diagnostic | None:
 
 
 def _bounded(found: list[Diagnostic], more: int, source: Source) -> tuple[Diagnostic, ...]:
-    """The first faults in the order of the text, and the number of the others, `more` of which are not in `found`."""
+    """The first errors in the order of the text, and the number of the others, `more` of which are not in `found`."""
     told = sorted(found, key=source.offset)
     more += len(told[MAX_FAULTS:])
     if not more:
         return tuple(told)
-    message = f"{counted(more, 'more error')} of form, besides the first {MAX_FAULTS:,}"
+    message = f"{counted(more, 'more error')} of form after the first {MAX_FAULTS:,}"
     last = replace(told[:MAX_FAULTS][-1], code=codes.TOO_MANY.id, message=message, help="fix these first")
     return (*told[:MAX_FAULTS], last)
 
@@ -237,7 +237,7 @@ def _repeated(source: Source) -> Iterator[Diagnostic]:
 
 def _bad_number(token: str) -> str | None:
     if token in ("NaN", "Infinity", "-Infinity"):
-        return f"{token} is not a number"
+        return f"{token} is no number"
     if re.fullmatch(r"-?\d{20,}", token):
         return f"an integer of {len(token.lstrip('-'))} digits is beyond 2⁶³"
     if re.fullmatch(r"-?\d[\d.eE+-]*", token) and not math.isfinite(float(token)):

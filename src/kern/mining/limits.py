@@ -14,7 +14,7 @@ MAX_LINE: Final = 2**23
 MAX_EVENTS: Final = 2**19
 """Launches, copies and fills. A graph's nodes count at each of its launches: they are what is analysed."""
 MAX_PARTS: Final = 2**22
-"""Parameters and addresses of these events, and everything that is listed beside them: nodes, kernels, losses."""
+"""Parameters and addresses of these events, and everything that is listed with them: nodes, kernels, losses."""
 
 
 class Excess(Exception):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from kern.mining.launches import Event, Kernel, Launch
 from kern.mining.limits import MAX_LINE, Budget, Excess
 from kern.mining.reading import Fault, Reader
 from kern.mining.records import LostRecord, ProcessRecord
+from kern.regular_file import open_regular
 
 LAUNCHES: Final = "launches.jsonl"
 MODULES: Final = "modules"
@@ -54,7 +53,7 @@ class Recording:
         """The bytes of a recorded module. Raises ModuleMissing if its file is absent or has another hash."""
         path = self.folder / MODULES / f"{sha256}.cubin"
         try:
-            with _open(path) as file:
+            with open(open_regular(path), "rb") as file:
                 image = file.read(MAX_MODULE + 1)
         except OSError as error:
             raise ModuleMissing(f"{path}: {error.strerror or error}", "record again") from None
@@ -74,7 +73,7 @@ def read_recording(folder: Path, budget: Budget | None = None) -> Recording:
     reader = Reader(budget or Budget())
     number = 0
     try:
-        with _open(path) as file:
+        with open(open_regular(path), "rb") as file:
             for number, line in enumerate(_lines(file), 1):
                 reader.read(number, line)
     except OSError as error:
@@ -133,15 +132,6 @@ def process_folders(dump: Path) -> tuple[Path, ...]:
     return folders
 
 
-def _open(path: Path) -> BinaryIO:
-    """Open a regular file. Raises OSError, for anything else too: O_NONBLOCK lets a fifo be opened without a writer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return os.fdopen(descriptor, "rb")
-
-
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines that a file holds now, those longer than MAX_LINE in parts."""
     left = os.fstat(file.fileno()).st_size
@@ -153,7 +143,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 def _told(log: Path) -> str:
     """The beginning of a recorder's log."""
     try:
-        with _open(log) as file:
+        with open(open_regular(log), "rb") as file:
             text = file.read(_SHOWN_LOG).decode(errors="replace").strip()
     except OSError as error:
         return f"{log}: {error.strerror or error}"

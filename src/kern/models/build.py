@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
+from kern.manifest.counts import listed
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
@@ -131,9 +132,8 @@ def _unknown(fields: Sequence[str], whose: str, strict: bool) -> tuple[str, ...]
     """A warning that names unknown settings. Raises UnsupportedModel if strict."""
     if not fields:
         return ()
-    more = f" and {len(fields) - _MOST_NAMED} more" if len(fields) > _MOST_NAMED else ""
-    named = ", ".join(name if name.isprintable() and len(name) <= 60 else shown(name) for name in fields[:_MOST_NAMED])
-    warning = f"unknown settings of {whose}: {named}{more}"
+    named = [name if name.isprintable() else shown(name) for name in fields]
+    warning = f"unknown settings of {whose}: {listed(named, _MOST_NAMED)}"
     if strict:
         raise UnsupportedModel(warning, "without --strict they are ignored")
     return (f"{warning}; they are ignored",)

@@ -1,15 +1,18 @@
-"""Files of settings in a checkpoint's folder: regular ones of bounded length, and JSON objects in them."""
+"""Files of a checkpoint: settings, of bounded length, JSON objects in them, and tensors mapped from their place."""
 
 from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kern.artifact.folder import MAX_TEXT_BYTES
 from kern.models.checkpoint import CheckpointError
+from kern.regular_file import open_regular
 
 AGAIN: Final = "fetch the file again, as its publisher has it"
 
@@ -19,23 +22,16 @@ def read_file(path: Path) -> bytes | None:
     if not os.path.lexists(path):
         return None
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise CheckpointError(f"{path} is not a regular file", "put the file itself there")
-            if status.st_size > MAX_TEXT_BYTES:
+        with open(open_regular(path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_TEXT_BYTES:
                 raise CheckpointError(
-                    f"{path} has {status.st_size:,} bytes, more than the {MAX_TEXT_BYTES:,} that are read",
+                    f"{path} has {size:,} bytes, more than the {MAX_TEXT_BYTES:,} that are read",
                     "is this the right file?",
                 )
             return file.read()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}", "check that it is a file, and yours") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a fifo, too, without its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_json(path: Path, content: bytes) -> dict[str, Any]:
@@ -46,5 +42,15 @@ def read_json(path: Path, content: bytes) -> dict[str, Any]:
     except RecursionError:
         raise CheckpointError(f"{path} nests too deeply to be read", AGAIN) from None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds no JSON object", AGAIN)
+        raise CheckpointError(f"{path} is not a JSON object", AGAIN)
     return found
+
+
+def mapped(path: Path, dtype: Any, offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array in a file whose index was read earlier. Raises CheckpointError where the file has changed since."""
+    try:
+        return np.memmap(path, dtype, "r", offset, shape)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}", "leave it there while it is read") from error
+    except ValueError as error:  # the mapping is longer than the file
+        raise CheckpointError(f"{path} has been cut off since it was opened", AGAIN) from error

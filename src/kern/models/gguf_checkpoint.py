@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kern.models.checkpoint import CheckpointError, StoredTensor, TextSource
 from kern.models.config import TransformerConfig
-from kern.models.folder_files import AGAIN
+from kern.models.folder_files import mapped
 from kern.models.gguf_config import from_gguf, unknown_metadata
 from kern.models.gguf_file import GgufTensor
 from kern.models.gguf_parts import read_parts
@@ -143,18 +143,11 @@ def _expanded(stored: GgufTensor) -> NDArray[Any]:
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize
 
-    shape = (*stored.shape[:-1], stored.row_bytes)
+    content = mapped(stored.path, np.uint8, stored.offset, (*stored.shape[:-1], stored.row_bytes))
     try:
-        content = np.memmap(stored.path, np.uint8, "r", stored.offset, shape)
         values: NDArray[Any] = dequantize(content, GGMLQuantizationType[stored.type])
     except NotImplementedError:
         raise CheckpointError(f"{stored.name} in {stored.path} is {stored.type}, which cannot be expanded") from None
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot read {stored.path}: {error.strerror}", "leave it there while it is read"
-        ) from error
-    except ValueError as error:  # the mapping is longer than the file
-        raise CheckpointError(f"{stored.path} has been cut off since it was opened", AGAIN) from error
     return values.astype(np.float32, copy=False).reshape(stored.shape)
 
 

@@ -21,7 +21,7 @@ GGUF_FIELDS: Final[Table] = {
     "general.file_type": irrelevant("every tensor has its own type"),
     "general.*": irrelevant(_RECORD),
     "split.no": obeyed("which part of a split file this is"),
-    "split.count": obeyed("all parts are read, from beside the first"),
+    "split.count": obeyed("all parts are read, from the folder of the first"),
     "split.tensors.count": obeyed("tensors of all parts together"),
     "tokenizer.*": obeyed("the tokenizer"),
     "adapter.*": refused("only a model's own file can be built"),

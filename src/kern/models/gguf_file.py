@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from kern.manifest.errors import install_hint
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import shown
+from kern.regular_file import open_regular
 
 MAGIC: Final = b"GGUF"
 MAX_HEADER_BYTES: Final = 2**26
@@ -62,8 +62,8 @@ class GgufFile:
 def is_gguf(path: Path) -> bool:
     """Whether a regular file begins as GGUF does."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(MAGIC)) == MAGIC
+        with open(open_regular(path), "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):
         return False
 
@@ -71,11 +71,8 @@ def is_gguf(path: Path) -> bool:
 def read_gguf(path: Path) -> GgufFile:
     """Read the header of the file at `path`. Raises CheckpointError."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise CheckpointError(f"{path} is not a regular file", "give the GGUF file itself")
-            return _Header(path, file.fileno(), status.st_size).read()
+        with open(open_regular(path), "rb") as file:
+            return _Header(path, file.fileno(), os.fstat(file.fileno()).st_size).read()
     except OSError as error:
         raise CheckpointError(
             f"cannot read {path}: {error.strerror or error}", "give a GGUF file that you can read"

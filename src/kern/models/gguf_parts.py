@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from kern.manifest.counts import listed
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import shown
 from kern.models.gguf_file import GgufFile, read_gguf
@@ -30,9 +31,8 @@ def read_parts(path: Path) -> GgufFile:
         raise CheckpointError(f"{path} is part {number + 1} of {count}", f"give the first: {paths[0]}")
     missing = [part.name for part in paths if not os.path.exists(part)]
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise CheckpointError(
-            f"{path} is part 1 of {count}, and {', '.join(missing[:3])}{more} is not beside it", "fetch all parts"
+            f"{path} is part 1 of {count}, and {listed(missing)} is not in its folder", "fetch all parts"
         )
     tensors = dict(first.tensors)
     for place, part in enumerate(paths[1:], start=1):

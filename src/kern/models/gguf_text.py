@@ -38,9 +38,9 @@ def text_of_gguf(metadata: Mapping[str, Any], path: Path) -> TextSource:
 
 
 def _text(metadata: Mapping[str, Any]) -> TextSource:
-    for key, (verdict, instead) in TEXT_FIELDS.items():
-        if verdict == "refused" and metadata.get(key):
-            raise CheckpointError(f"{key} in the GGUF is {shown(metadata[key])}, and {instead}", ELSEWHERE)
+    for key, field in TEXT_FIELDS.items():
+        if field.verdict == "refused" and metadata.get(key):
+            raise CheckpointError(f"{key} in the GGUF is {shown(metadata[key])}, and {field.note}", ELSEWHERE)
     model = metadata.get(f"{_GGML}model")
     read = {"gpt2": _byte_level, "llama": _sentencepiece}.get(model) if isinstance(model, str) else None
     if read is None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan
 from typing import Any, Final
 
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import shown
+from kern.models.gguf_merges import BYTES, SPACE, scored_merges
 from kern.models.gguf_vocabulary import ELSEWHERE, GgufVocabulary, Kind, listed
-
-_SPACE: Final = "▁"
-"""How SentencePiece writes a space."""
-_BYTES: Final = frozenset(f"<0x{byte:02X}>" for byte in range(256))
-"""Its tokens of single bytes, which some converters write as normal ones."""
 
 # What comes before a text's merges, as llama.cpp's `llama-vocab.cpp` and the models' own tokenizer.json have it.
 _WORDS: Final = (
@@ -81,19 +76,19 @@ def sentencepiece(
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     ids = vocabulary.ids()
-    merges = _scored_merges(metadata, vocabulary, ids)
+    merges = scored_merges(metadata, vocabulary, ids)
     tokenizer = Tokenizer(
         models.BPE(
             vocab=ids,
             merges=merges,
             unk_token=None if unknown is None or not _is_special(vocabulary, unknown) else vocabulary.tokens[unknown],
             fuse_unk=True,
-            byte_fallback=not _BYTES.isdisjoint(ids),
+            byte_fallback=not BYTES.isdisjoint(ids),
         )
     )
-    spaces = normalizers.Replace(" ", _SPACE)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces] if space_first else [spaces])
-    back = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    spaces = normalizers.Replace(" ", SPACE)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces] if space_first else [spaces])
+    back = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*back, decoders.Strip(" ", 1, 0)] if space_first else back)
     return _with_added(tokenizer, vocabulary)
 
@@ -122,44 +117,3 @@ def _merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[s
             raise CheckpointError(f"the GGUF's merge {shown(merge)} is not of two tokens to a third", ELSEWHERE)
         merges.append((left, right))
     return merges
-
-
-def _scored_merges(
-    metadata: Mapping[str, Any], vocabulary: GgufVocabulary, ids: Mapping[str, int]
-) -> list[tuple[str, str]]:
-    """The merges that give each token, the highest score first: as transformers makes them from SentencePiece's file.
-
-    Refuses scores that are all alike: some converters write such, and the order of merges is lost in them.
-    """
-    scores = listed(metadata, "scores", float, int)
-    if len(scores) != len(vocabulary.tokens):
-        raise CheckpointError(f"the GGUF has {len(scores)} scores for {len(vocabulary.tokens)} tokens", ELSEWHERE)
-    if any(isnan(score) for score in scores):
-        raise CheckpointError("a score of the GGUF's tokens is not a number", ELSEWHERE)
-    _check_unused(vocabulary, ids)
-    mergeable = (Kind.NORMAL, Kind.USER_DEFINED)
-    made = [token for token, id in ids.items() if vocabulary.kinds[id] in mergeable and token not in _BYTES]
-    merges = [(scores[ids[token]], left, right) for token in made for left, right in _halves(token, ids)]
-    if len(merges) > 1 and len({score for score, _, _ in merges}) == 1:
-        raise CheckpointError("the GGUF's tokens have one score, so that the order of merges is unknown", ELSEWHERE)
-    merges.sort(key=lambda merge: merge[0], reverse=True)
-    return [(left, right) for _, left, right in merges]
-
-
-def _check_unused(vocabulary: GgufVocabulary, ids: Mapping[str, int]) -> None:
-    """Refuse unused tokens that others may be made through: SentencePiece makes them and takes them apart again."""
-    unused = frozenset(vocabulary.of(Kind.UNUSED))
-    known = unused | ids.keys()
-    for token in ids if unused else ():
-        cuts = ((token[:place], token[place:]) for place in range(1, len(token)))
-        for cut in cuts:
-            if unused.intersection(cut) and known.issuperset(cut):
-                raise CheckpointError(f"the GGUF's token {shown(token)} is made through an unused one", ELSEWHERE)
-
-
-def _halves(token: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Each way to cut a token into two others, by their ids."""
-    cuts = ((token[:place], token[place:]) for place in range(1, len(token)))
-    yield from sorted(
-        (cut for cut in cuts if cut[0] in ids and cut[1] in ids), key=lambda cut: (ids[cut[0]], ids[cut[1]])
-    )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kern.models.checkpoint import CheckpointError, StoredTensor, TextSource
 from kern.models.config import TransformerConfig
-from kern.models.folder_files import AGAIN, read_file, read_json
+from kern.models.folder_files import mapped, read_file, read_json
 from kern.models.hf_config import check_architecture, from_hugging_face, unknown_settings
 from kern.models.hf_shards import Shards, read_shards, where_gguf_is
 from kern.models.hf_text import text_of_folder
@@ -97,12 +97,7 @@ class HuggingFaceCheckpoint:
         dtype = _DTYPES.get(info.dtype or "")
         if dtype is None:
             raise CheckpointError(f"{name} is stored as {info.stored_dtype} in {path}", "bf16, f16 and f32 can be read")
-        try:
-            return np.memmap(path, dtype, "r", info.offset, info.shape)
-        except OSError as error:
-            raise CheckpointError(f"cannot read {path}: {error.strerror}", "leave it there while it is read") from error
-        except ValueError as error:  # the mapping is longer than the file
-            raise CheckpointError(f"{path} has been cut off since it was opened", AGAIN) from error
+        return mapped(path, dtype, info.offset, info.shape)
 
     @cached_property
     def _shards(self) -> Shards:

@@ -135,7 +135,7 @@ def _rope_settings(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     if len(found) == 2 and found["rope_scaling"] != found["rope_parameters"]:
         raise UnsupportedModel(
             f"rope_scaling is {shown(found['rope_scaling'])}, and rope_parameters {shown(found['rope_parameters'])}",
-            "they are two names of one setting: leave the one that is wrong out",
+            "they are two names of one setting: remove the wrong one",
         )
     return next(iter(found.items()), ("rope_parameters", {}))
 
@@ -145,7 +145,7 @@ def _rope_type(rope: Mapping[str, Any]) -> str:
     if "rope_type" in rope and rope.get("type", kind) != kind:
         raise UnsupportedModel(
             f"rope_type is {shown(kind)}, and type {shown(rope.get('type'))}",
-            "they are two names of one setting: leave the one that is wrong out",
+            "they are two names of one setting: remove the wrong one",
         )
     if not isinstance(kind, str) or kind not in ROPE_USES:
         raise UnsupportedModel(f"rope scaling of type {shown(kind)}", f"{', '.join(ROPE_USES)} can be built")
@@ -172,7 +172,7 @@ def _agreed(rope: Mapping[str, Any], config: Mapping[str, Any], key: str, defaul
     inside = number(rope, key, outside)
     if key in config and inside != outside:
         raise UnsupportedModel(
-            f"{key} is {outside:g} in the config and {inside:g} in its rope settings", "leave the wrong one out"
+            f"{key} is {outside:g} in the config and {inside:g} in its rope settings", "remove the wrong one"
         )
     return inside
 

@@ -49,7 +49,7 @@ HF_FIELDS: Final[Table] = {
     "quantization_config": refused(_QUANTISED),
     "quantization": refused(_QUANTISED),
     "compression_config": refused(_QUANTISED),
-    "auto_map": refused("code of its own is not run"),
+    "auto_map": refused("the checkpoint's own code is not run"),
     "per_layer_config": refused("all layers are built alike", {}),
     "no_rope_layers": refused("every layer is rotated"),
     "no_rope_layer_interval": refused("every layer is rotated"),

@@ -11,6 +11,7 @@ from typing import Final
 
 from kern.artifact.types import TensorInfo
 from kern.artifact.weights import open_weights
+from kern.manifest.counts import listed
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import shown
 from kern.models.folder_files import AGAIN, read_file, read_json
@@ -41,14 +42,11 @@ def read_shards(folder: Path) -> Shards:
     if os.path.lexists(whole) and _SINGLE not in shards:
         if not missing:
             raise CheckpointError(
-                f"{folder} has {_SINGLE} and the shards of {_INDEX}", "leave the one that is not meant out"
+                f"{folder} has {_SINGLE} and the shards of {_INDEX}", "remove the one that is not meant"
             )
         return Shards(_tensors_of(whole), (f"{_SINGLE} is read; {_INDEX} names files that are not there",))
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise CheckpointError(
-            f"{folder} has no {', '.join(missing[:3])}{more}, which {_INDEX} names", "fetch all files"
-        )
+        raise CheckpointError(f"{folder} has no {listed(missing)}, which {_INDEX} names", "fetch all files")
     return Shards(_assigned(folder, shards, homes), ())
 
 
@@ -86,7 +84,7 @@ def _homes(index: Path) -> dict[str, str] | None:
         raise CheckpointError(f"{index} has no weight_map from tensors to files", AGAIN)
     astray = [home for home in homes.values() if not isinstance(home, str) or not _is_file_name(home)]
     if astray:
-        raise CheckpointError(f"{index} names {shown(astray[0])}, which is not in this folder", AGAIN)
+        raise CheckpointError(f"{index} names {shown(astray[0])}, which is not a file in this folder", AGAIN)
     return homes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,15 @@ class FolderTokenizer:
 
 def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> FolderTokenizer:
     """Read `content`, the file at `path`, and add the tokens that it lacks. Raises CheckpointError."""
-    file = _open(content, path)
-    pad_token = file.pad_token
-    known = file.added_tokens()
-    changes = [token for token in added if token.content not in known or token.overrides]
-    if changes:
-        content = _completed(content, changes, path)
-        file = _open(content, path)
+    try:
+        file = TokenizerFile(content)
+        pad_token, known = file.pad_token, file.added_tokens()
+        changes = [change for token in added if (change := _change(token, known)) is not None]
+        if changes:
+            content = with_tokens(content, [(token.content, token.flags) for token in changes])
+            file = TokenizerFile(content)
+    except TokenizerError as error:
+        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
     for token in added:
         if token.id is not None and file.id(token.content) != token.id:
             raise CheckpointError(
@@ -45,18 +47,14 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
     return FolderTokenizer(file, content, pad_token, before, behind)
 
 
-def _open(content: bytes, path: Path) -> TokenizerFile:
-    try:
-        return TokenizerFile(content)
-    except TokenizerError as error:
-        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
-
-
-def _completed(content: bytes, tokens: Sequence[Added], path: Path) -> bytes:
-    try:
-        return with_tokens(content, [(token.content, token.flags) for token in tokens])
-    except TokenizerError as error:
-        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
+def _change(token: Added, known: Mapping[str, Mapping[str, bool]]) -> Added | None:
+    """The token with its flags, None where tokenizer.json has it so; one that becomes special keeps its other flags."""
+    flags = known.get(token.content)
+    if flags is None or token.overrides:
+        return token
+    if flags["special"] or not token.named:
+        return None
+    return replace(token, flags={**flags, "special": True})
 
 
 def _around(processor: Any, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,25 +11,27 @@ from typing import Any, Final
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import shown
 from kern.models.folder_files import read_file, read_json
+from kern.text.tokenizer_file import FLAGS
 
 NAMES: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """The names that chat templates know (transformers, `SPECIAL_TOKENS_ATTRIBUTES`)."""
 _NAME: Final = re.compile("[a-z_]+_token")
 _ID: Final = re.compile("[0-9]{1,9}")
-_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
     """A token to be added, and the id that a file gives it, None where none does.
 
-    With `overrides`, its flags count more than those that tokenizer.json gives the same token.
+    With `overrides`, its flags count more than those that tokenizer.json gives the same token; one that is `named` is
+    special, whatever tokenizer.json says.
     """
 
     content: str
     id: int | None
     flags: Mapping[str, bool]
     overrides: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +52,21 @@ def folder_tokens(folder: Path, settings: Mapping[str, Any]) -> FolderTokens:
     decoder = settings.get("added_tokens_decoder")
     older = optional_settings(older_path) if decoder is None else {}
     more = _more(settings, path) or _more(older, older_path)
-    named = {**_named(settings, path), **_named(older, older_path), **{name: each for name, each in more if name}}
+    found = {**_named(settings, path), **_named(older, older_path)}
+    standard = {name: found[name] for name in NAMES if name in found}  # what is added gets its ids in this order
+    named = standard | found | {name: each for name, each in more if name}
     texts = {name: token.content for name, token in named.items()}
-    added = _legacy(folder, frozenset(texts.values())) if decoder is None else _decoder(decoder, path)
-    # What is named is special, and is added where it has not been.
-    listed = (*added, *named.values(), *(each for _, each in more))
-    first = {token.content: token for token in reversed(listed)}
     special = frozenset(texts.values())
+    further = [each for _, each in more]
+    added = _decoder(decoder, path) if decoder is not None else _legacy(folder, special | {t.content for t in further})
+    # What is named is special, and is added where it has not been.
+    listed = (*added, *named.values(), *further)
+    first = {token.content: token for token in reversed(listed)}
     return FolderTokens(texts, tuple(_special(token, special) for token in listed if first[token.content] is token))
 
 
 def _special(token: Added, special: frozenset[str]) -> Added:
-    return replace(token, flags={**token.flags, "special": True}) if token.content in special else token
+    return replace(token, flags={**token.flags, "special": True}, named=True) if token.content in special else token
 
 
 def optional_settings(path: Path) -> dict[str, Any]:
@@ -91,14 +96,14 @@ def _text(value: Any, name: str, path: Path) -> str:
 
 def _token(value: Any, name: str, path: Path, id: int | None = None, **flags: bool) -> Added:
     """A token as a file has it: a text, or an object of its content and flags."""
-    given = {flag: value[flag] for flag in _FLAGS if flag in value} if isinstance(value, dict) else {}
+    given = {flag: value[flag] for flag in FLAGS if flag in value} if isinstance(value, dict) else {}
     if not all(isinstance(flag, bool) for flag in given.values()):
         raise CheckpointError(f"{path}: {name} is {shown(value)}; its flags are not all true or false")
     return Added(_text(value, name, path), id, given | flags, overrides=id is not None)
 
 
 def _named(settings: Mapping[str, Any], path: Path) -> dict[str, Added]:
-    """The tokens that have a name of their own: those of NAMES, and any other `…_token` that is one."""
+    """The tokens with a name: those of NAMES, and any other `…_token` that is one."""
     return {
         name: _token(value, name, path, special=True)
         for name, value in settings.items()
@@ -107,9 +112,16 @@ def _named(settings: Mapping[str, Any], path: Path) -> dict[str, Added]:
 
 
 def _more(settings: Mapping[str, Any], path: Path) -> list[tuple[str, Added]]:
-    """Further special tokens, by name where they have one that a template can use."""
-    name = "extra_special_tokens" if settings.get("extra_special_tokens") else "additional_special_tokens"
-    found = settings.get(name) or []
+    """Further special tokens, by name where they have one that a template can use.
+
+    A list of `extra_special_tokens` stands for the older field; tokens by name are added to it.
+    """
+    extra, older = "extra_special_tokens", "additional_special_tokens"
+    names = [extra] if settings.get(extra) and not isinstance(settings[extra], dict) else [extra, older]
+    return [token for name in names for token in _listed(settings.get(name) or [], name, path)]
+
+
+def _listed(found: Any, name: str, path: Path) -> list[tuple[str, Added]]:
     if not isinstance(found, list | dict):
         raise CheckpointError(f"{path}: {name} is {shown(found)}, neither a list of tokens nor tokens by name")
     pairs = found.items() if isinstance(found, dict) else (("", value) for value in found)
@@ -125,7 +137,7 @@ def _decoder(decoder: Any, path: Path) -> tuple[Added, ...]:
 
 
 def _legacy(folder: Path, special: frozenset[str]) -> tuple[Added, ...]:
-    """added_tokens.json: ids by token; those that are also named are special."""
+    """added_tokens.json: ids by token; those of `special` are special."""
     path = folder / "added_tokens.json"
     found = optional_settings(path)
     for token, id in found.items():

@@ -103,8 +103,8 @@ def frequencies(size: int, theta: float, scaling: RopeScaling | None) -> F64:
     return divided if scaling.curve is None else scaling.curve.scaled(divided, theta)
 
 
-def turns(rows: int, size: int, theta: float, scaling: RopeScaling | None) -> NDArray[np.float32]:
-    """f32 [rows, size]: the cosines of a position's size / 2 angles, then their sines."""
-    angles = np.arange(rows)[:, None] * frequencies(size, theta, scaling)
+def turns(positions: range, size: int, theta: float, scaling: RopeScaling | None) -> NDArray[np.float32]:
+    """f32 [positions, size]: the cosines of a position's size / 2 angles, then their sines."""
+    angles = np.array(positions)[:, None] * frequencies(size, theta, scaling)
     table: F64 = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
     return (table if scaling is None else table * scaling.amplitude).astype(np.float32)

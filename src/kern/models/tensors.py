@@ -9,9 +9,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.manifest.counts import counted
+from kern.manifest.counts import counted, listed
 from kern.models.checkpoint import Checkpoint, CheckpointError, StoredTensor
-from kern.models.config import shown
 from kern.models.parameters import Shape, parameter_shapes
 
 IRRELEVANT: Final[Mapping[str, str]] = {
@@ -67,14 +66,14 @@ def check_tensors(
     """
     missing = [name for name in wanted if name not in stored and name not in optional]
     if missing:
-        raise CheckpointError(f"{whose} has no tensor {_listed(missing)}", _why_missing(missing, stored))
+        raise CheckpointError(f"{whose} has no tensor {listed(missing)}", _why_missing(missing, stored))
     for name, shape in wanted.items():
         if name in stored:
             _check_tensor(stored[name], shape)
     unused = [each.name for name, each in stored.items() if name not in wanted and not name.endswith(tuple(irrelevant))]
     if unused:
         are = "is" if len(unused) == 1 else "are"
-        found = f"{counted(len(unused), 'tensor')} that {are} not used: {_listed(unused)}"
+        found = f"{counted(len(unused), 'tensor')} that {are} not used: {listed(unused)}"
         raise CheckpointError(f"{whose} has {found}", _why_unused(unused[0]))
 
 
@@ -98,11 +97,6 @@ def _check_tensor(stored: StoredTensor, shape: Shape) -> None:
         )
     if not stored.readable:
         raise CheckpointError(f"{stored.name} is stored as {stored.dtype}", "this type cannot be read")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(name if len(name) <= 100 else shown(name) for name in names[:3]) + more
 
 
 def _why_missing(missing: Sequence[str], stored: Mapping[str, StoredTensor]) -> str:

@@ -25,6 +25,8 @@ EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
 _BLOCK: Final = 1 << 22
 """Elements converted at once."""
+_ROPE_BLOCK: Final = 1 << 18
+"""Elements of the rope table computed at once, in f64."""
 _MAGNITUDE: Final = np.uint16(0x7FFF)
 _INFINITY: Final = np.uint16(0x7F80)
 """A bf16 without its sign: from here on upwards they are infinite or NaN."""
@@ -80,9 +82,13 @@ def _rope_rows(config: TransformerConfig) -> int:
     return -(-config.max_positions // PAGE) * PAGE
 
 
-def rope_table(config: TransformerConfig) -> NDArray[np.float32]:
-    """f32 [max_positions up to a whole page, head_dim]: cosines of a position's angles, then their sines."""
-    return turns(_rope_rows(config), config.head_dim, config.rope_theta, config.rope_scaling)
+def rope_table(config: TransformerConfig, positions: range | None = None) -> NDArray[np.float32]:
+    """f32 [positions, head_dim]: cosines of a position's angles, then their sines.
+
+    Without `positions` these are all up to max_positions, and to a whole page.
+    """
+    whole = range(_rope_rows(config))
+    return turns(whole if positions is None else positions, config.head_dim, config.rope_theta, config.rope_scaling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,11 @@ def _header(weights: Sequence[Weight]) -> bytes:
 
 def _blocks(weight: Weight, part: Part) -> Iterator[NDArray[Any]]:
     if not weight.sources:
-        yield rope_table(part.config).astype(_DTYPES[weight.dtype], copy=False)
+        rows, size = weight.shape
+        step = max(1, _ROPE_BLOCK // size)
+        for start in range(0, rows, step):
+            turned = rope_table(part.config, range(start, min(start + step, rows)))
+            yield turned.astype(_DTYPES[weight.dtype], copy=False)
         return
     for source in weight.sources:
         tensor = part.tensor(source)

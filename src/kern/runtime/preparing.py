@@ -6,13 +6,13 @@ from collections import OrderedDict
 from typing import Final
 
 from kern.device.base import Device, Prepared, Stream
+from kern.manifest.usage import program_symbols
 from kern.runtime.addresses import Bases, addresses
 from kern.runtime.errors import unknown
 from kern.runtime.lowering import Linkage, lower
 from kern.runtime.planner import MemoryPlan
 from kern.runtime.symbols import Values, checked
 from kern.verifier import VerifiedManifest
-from kern.verifier.usage import program_symbols
 
 KEPT: Final = 64
 """Launch lists kept for reuse, the least recently used going first: symbol values may be without number."""

@@ -9,10 +9,10 @@ from typing import ClassVar, Final
 from kern.manifest.errors import KernError
 from kern.manifest.expressions import Interval
 from kern.manifest.types import Buffer
+from kern.manifest.usage import symbols_of
 from kern.runtime.sizes import dimensions, highs
 from kern.runtime.symbols import Values, as_integer, checked
 from kern.verifier import VerifiedManifest
-from kern.verifier.usage import symbols_of
 
 Shape = tuple[int, ...]
 KEPT: Final = 32

@@ -16,10 +16,14 @@ class Message(TypedDict):
     content: str
 
 
-def begun(system: str | None, text: str) -> list[Message]:
-    """The messages of a first turn, after a system message if there is one."""
-    before = [] if system is None else [Message(role="system", content=system)]
-    return [*before, Message(role="user", content=text)]
+def opening(system: str | None) -> list[Message]:
+    """What comes before the first turn: a system message, if there is one."""
+    return [] if system is None else [Message(role="system", content=system)]
+
+
+def first_turn(system: str | None, text: str) -> list[Message]:
+    """The messages of a first turn."""
+    return [*opening(system), Message(role="user", content=text)]
 
 
 def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:

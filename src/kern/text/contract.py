@@ -12,6 +12,7 @@ from kern.manifest.errors import KernError
 from kern.manifest.expressions import INT_LIMIT, Add, Expr, Name, Sym, Wire, show
 from kern.manifest.params import DType
 from kern.manifest.types import Buffer, BufferClass, Manifest
+from kern.manifest.usage import symbol_range
 
 PAGE: Final = 16
 """Tokens in a page of the state."""
@@ -151,12 +152,9 @@ def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
 
 def call_limits(manifest: Manifest) -> dict[str, int]:
     """The most sequences of a call, and the most tokens of a prefill; empty for what is not a text model."""
-    program = manifest.programs.get("prefill")
-    symbols = manifest.symbols
-    if program is None or not {TOKENS.sym, SEQS.sym} <= symbols.keys():
+    if "prefill" not in manifest.programs or not {TOKENS.sym, SEQS.sym} <= manifest.symbols.keys():
         return {}
-    narrowed = {symbol: bounds.max for symbol, bounds in program.symbols.items() if bounds.max is not None}
     return {
-        "sequences": symbols[SEQS.sym].max,
-        "chunk": narrowed.get(TOKENS.sym, symbols[TOKENS.sym].max),
+        "sequences": manifest.symbols[SEQS.sym].max,
+        "chunk": symbol_range(manifest, "prefill", TOKENS.sym)[1],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kern.manifest.counts import counted
-from kern.text.chat import Message, chat_prompt
+from kern.text.chat import Message, chat_prompt, opening
 from kern.text.generator import Generation, Generator
 from kern.text.sequence import check_room
 
@@ -20,7 +20,7 @@ class Conversation:
     def __init__(self, generator: Generator, system: str | None = None) -> None:
         """`system` is the message before the first turn; None: there is none, and the template may put its own."""
         self._generator = generator
-        self._messages: list[Message] = [] if system is None else [Message(role="system", content=system)]
+        self._messages = opening(system)
         self._last: Generation | None = None
 
     @property

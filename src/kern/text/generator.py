@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, Literal
 
 from kern.manifest.counts import counted
@@ -250,8 +251,7 @@ def check_prompt(ids: Ids, tokenizer: Tokenizer, capacity: int) -> list[int]:
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
     """How many ids both begin with."""
-    return next((place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
-                min(len(first), len(second)))  # fmt: skip
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def _existing(id: int, tokenizer: Tokenizer) -> int:

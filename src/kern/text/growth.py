@@ -20,9 +20,11 @@ _GROWTH: Final[Mapping[str, int]] = {
     "Strip": 1,
     "StripAccents": 1,
     "Nmt": 1,
+    "BertNormalizer": 15,  # NFD, lower case, and spaces around a character of three bytes
     "ByteLevel": 3,
     "ByteFallback": 3,
     "Fuse": 1,
+    "Metaspace": 1,
 }
 _OTHER: Final = 32
 """Of kinds that do several of these things at once, or that this table does not name."""

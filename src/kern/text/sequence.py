@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.manifest.errors import KernError
+from kern.manifest.usage import symbol_range
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
 from kern.runtime.profiling import LaunchTime
@@ -70,11 +71,7 @@ class PagedSequence:
 
     def most_tokens(self, program: str) -> int:
         """The longest call that `program` takes, in tokens."""
-        manifest = self.executable.manifest
-        narrowed = manifest.programs[program].symbols.get(TOKENS.sym)
-        if narrowed is None or narrowed.max is None:
-            return manifest.symbols[TOKENS.sym].max
-        return narrowed.max
+        return symbol_range(self.executable.manifest, program, TOKENS.sym)[1]
 
     def place(self, ids: Sequence[int], start: int) -> None:
         """Write the inputs of a call whose first token stands at position `start`."""

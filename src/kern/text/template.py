@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
+from types import CodeType, GeneratorType
 from typing import Any, Final, NoReturn
 
-from jinja2 import TemplateSyntaxError, nodes, pass_context
-from jinja2.compiler import CodeGenerator, Frame, optimizeconst
+from jinja2 import Template, TemplateSyntaxError, nodes, pass_context
 from jinja2.ext import Extension
 from jinja2.filters import make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro, markup_join, str_join
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
-from jinja2.utils import Namespace, _PassArg
+from jinja2.utils import Namespace, _PassArg, generate_lorem_ipsum
 from markupsafe import Markup
 
 from kern.text.template_bounds import Bounds, ChatError, exceeded, filter_size, widths
+from kern.text.template_code import Code
 
 LARGEST_TEMPLATE: Final = 2**17
 """Characters of a template that is compiled."""
+_TEMPLATES: Final = 8
+"""Compiled templates that are kept."""
 _JINJAS_OWN: Final = ("_loop_vars", "_block_vars")
 """Arguments that compiled code gives to what resolves a call, not to the function that is called."""
 _REASON: Final = 200
@@ -41,28 +44,26 @@ def rendered(template: str, names: Mapping[str, Any]) -> str:
         raise exceeded(f"has {len(template):,} characters, and {LARGEST_TEMPLATE:,} are compiled")
     try:
         bounds = Bounds(dict(names))
-        with warnings.catch_warnings(action="ignore"):  # Python warns of what it compiles, as of `1[2]`
-            compiled = _Environment(bounds).from_string(template)
-        pieces = compiled.generate(dict(names))
-        return "".join(_traced(bounds, pieces))
+        environment = _Environment(bounds)
+        compiled = Template.from_code(environment, _code(template), environment.make_globals(None))
+        return "".join(_within(bounds, compiled.generate(dict(names))))
     except ChatError:
         raise
     except Exception as error:
         raise ChatError(f"the folder's chat template fails: {_reason(error)}") from error
 
 
-def _traced(bounds: Bounds, pieces: Iterator[str]) -> Iterator[str]:
-    """The pieces of the output, each made under the bounds' trace function, as long as they are within bounds."""
+@lru_cache(_TEMPLATES)
+def _code(template: str) -> CodeType:
+    """The compiled template, which takes longer to make than a short chat takes to render."""
+    with warnings.catch_warnings(action="ignore"):  # Python warns of what it compiles, as of `1[2]`
+        return _Environment(Bounds({})).compile(template)
+
+
+def _within(bounds: Bounds, pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces of the output, as long as they are within bounds."""
     length = 0
-    while True:
-        before = sys.gettrace()
-        sys.settrace(bounds.trace)
-        try:
-            piece = next(pieces, None)
-        finally:
-            sys.settrace(before)
-        if piece is None:
-            return
+    for piece in pieces:
         length += len(piece)
         if length > bounds.largest:
             raise exceeded(f"puts out more than {bounds.largest:,} characters")
@@ -104,45 +105,10 @@ class _Namespace(Namespace):
         return "<Namespace>"
 
 
-class _Code(CodeGenerator):
-    """Compiled templates whose literals, slices and concatenations go through the environment."""
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        self._making(super().visit_List, node, frame)
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        self._making(super().visit_Dict, node, frame)
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        if node.ctx == "store":
-            super().visit_Tuple(node, frame)
-        else:
-            self._making(super().visit_Tuple, node, frame)
-
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
-        if isinstance(node.arg, nodes.Slice):
-            self._making(super().visit_Getitem, node, frame)
-        else:
-            super().visit_Getitem(node, frame)
-
-    def _making(self, visit: Callable[[Any, Frame], None], node: nodes.Expr, frame: Frame) -> None:
-        self.write("environment.made(")
-        visit(node, frame)
-        self.write(")")
-
-    @optimizeconst
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self.write("environment.joined(context.eval_ctx.autoescape, (")
-        for each in node.nodes:
-            self.visit(each, frame)
-            self.write(", ")
-        self.write("))")
-
-
 class _Environment(ImmutableSandboxedEnvironment):
     """The environment of transformers' templates; what can grow goes through `bounds`."""
 
-    code_generator_class = _Code
+    code_generator_class = Code
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(self, bounds: Bounds) -> None:
@@ -152,16 +118,18 @@ class _Environment(ImmutableSandboxedEnvironment):
             extensions=[_GenerationBlock, "jinja2.ext.loopcontrols"],
             finalize=self._shown,
         )
-        self.bounds = bounds
+        self.bounds, self.step, self.made = bounds, bounds.step, bounds.made  # as compiled code calls them
         self.filters |= {"sum": self._sum, "tojson": self._json}
         self.filters = {name: _bounded(bounds, name, function) for name, function in self.filters.items()}
+        self.globals["lipsum"] = self._lipsum
         self.globals["namespace"] = _Namespace
         self.globals["raise_exception"] = _refuse
         self.globals["strftime_now"] = self._now
 
-    def made(self, value: Any) -> Any:
-        """`value`, within bounds."""
-        return self.bounds.made(value)
+    def stepped(self, count: int) -> bool:
+        """True, once `count` steps are taken."""
+        self.step(count)
+        return True
 
     def joined(self, autoescape: bool, values: tuple[Any, ...]) -> Any:
         """What `~` makes of `values`."""
@@ -206,6 +174,10 @@ class _Environment(ImmutableSandboxedEnvironment):
         """A value that is put out, as text; text stays the class that it is."""
         return value if isinstance(value, str) else self.made(str(value))
 
+    def _lipsum(self, n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> str:
+        self.bounds.step(n * max)
+        return generate_lorem_ipsum(n, html, min, max)
+
     def _now(self, form: str) -> str:
         self.bounds.expect(_STRFTIME * len(form))
         return datetime.now().strftime(form)
@@ -233,7 +205,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         )
         if indent is None and separators is None:
             return encoder.encode(value)
-        return self.concat(encoder.iterencode(value))
+        return self.concat(self.bounds.each(encoder.iterencode(value)))
 
 
 def _bounded(bounds: Bounds, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,7 +224,8 @@ def _bounded(bounds: Bounds, name: str, function: Callable[..., Any]) -> Callabl
             if takes is not None
             else ()
         )
-        return bounds.made(function(*given, *args, **kwargs))
+        made = function(*given, *args, **kwargs)
+        return bounds.made(bounds.each(made) if isinstance(made, GeneratorType) else made)
 
     return filtered
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from types import FrameType
-from typing import Any, ClassVar, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Final
 
 from kern.manifest.errors import KernError
 
@@ -16,10 +15,7 @@ ELEMENT: Final = 8
 TOTAL: Final = 64
 """All that is made on the way, as a multiple of the largest value."""
 STEPS: Final = 2**24
-"""Lines of the compiled template that run, and calls of Python functions. 600 messages take up to a third of them with
-the templates of today that look at all messages for each."""
-TEMPLATE: Final = "<template>"
-"""The file that Jinja says its compiled code is of."""
+"""Statements that run, a long one counted several times, values that are made, and elements that a filter looks at."""
 INT_BITS: Final = 2**16
 MAX_PRECISION: Final = 400
 _ESCAPED: Final = 12
@@ -30,8 +26,6 @@ _NUMBER: Final = 400
 _VIEWS: Final[tuple[type[Any], ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _CONTAINERS: Final[tuple[type[Any], ...]] = (list, tuple, dict, set, *_VIEWS)
 """Classes, not abstract ones: to ask for those is to run Python for each element."""
-
-Trace: TypeAlias = Callable[[FrameType, str, Any], Any]
 
 
 class ChatError(KernError):
@@ -55,7 +49,7 @@ class Bounds:
 
     Every value that a template can hold has at most `largest` characters, counted as if nothing in it were shared: so
     printing, comparing and hashing one is linear in that. What is made is charged on a total, and
-    what runs is counted by a trace function, so that memory and work are bounded too. A step may take as long as a
+    the compiled template counts what runs, so that memory and work are bounded too. A step may take as long as a
     value is large; between two steps Ctrl-C is heeded.
     """
 
@@ -71,11 +65,9 @@ class Bounds:
         if self._steps < 0:
             raise exceeded(f"takes more than {STEPS:,} steps")
 
-    def trace(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
-        """A trace function for `sys.settrace`: a step for each line of the template and each call that it causes."""
-        if event != "return":
-            self.step()
-        return self.trace if frame.f_code.co_filename == TEMPLATE else None
+    def each(self, values: Iterable[Any]) -> Iterator[Any]:
+        """`values`, a step for each as it is asked for."""
+        return _Each(self, values)
 
     def expect(self, size: int) -> None:
         """Make sure of room for `size` characters before they are made. Raises ChatError."""
@@ -153,6 +145,20 @@ class Bounds:
         return args
 
 
+class _Each(Iterator[Any]):
+    """Not a generator: a chain of 100,000 of those, each of the one before, crashes Python when it is freed."""
+
+    def __init__(self, bounds: Bounds, values: Iterable[Any]) -> None:
+        self._step, self._values = bounds.step, values
+        self._iterator: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        self._step()
+        if self._iterator is None:
+            self._iterator = iter(self._values)
+        return next(self._iterator)
+
+
 def widths(spec: str) -> int:
     """The sum of all numbers in a format: the most that they can pad with."""
     return sum(int(run[-9:]) if len(run) < 10 else 10**9 for run in re.findall(r"[0-9]+", spec))
@@ -199,6 +205,8 @@ def filter_size(
         args = items, *args[1:]
     elif name in _FILTERS:
         bounds.expect(_FILTERS[name](bounds, *args, **kwargs))
+    if name in _EACH and args and args[0]:
+        args = bounds.each(args[0]), *args[1:]
     return args, kwargs
 
 
@@ -213,6 +221,11 @@ def _indented(bounds: Bounds, value: Any, width: Any = 4, *_: Any, **__: Any) ->
 
 def _batched(bounds: Bounds, value: Any, linecount: Any, fill_with: Any = None) -> int:
     return int(linecount) if fill_with is not None else 0
+
+
+def _sliced(bounds: Bounds, value: Any, slices: Any, fill_with: Any = None) -> int:
+    bounds.step(ELEMENT * int(slices))  # each is a list, empty or not
+    return 0
 
 
 def _replaced(bounds: Bounds, value: Any, old: Any, new: Any, count: Any = None) -> int:
@@ -247,6 +260,11 @@ _FILTERS: Final[dict[str, Callable[..., int]]] = {
     "indent": _indented,
     "replace": _replaced,
     "round": _precise,
+    "slice": _sliced,
     "urlize": _linked,
     "wordwrap": _wrapped,
 }
+_EACH: Final = frozenset(
+    ("batch", "groupby", "map", "max", "min", "reject", "rejectattr", "select", "selectattr", "slice", "sort", "unique")
+)
+"""Filters that run Python for each element."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import prod
 from typing import Final
 
-from kern.manifest.expressions import Expr, Sym, symbols
-from kern.manifest.params import DTYPE_BYTES, Param
-from kern.manifest.types import Buffer, BufferArg, ExprArg, Manifest, Program
+from kern.manifest.params import DTYPE_BYTES
+from kern.manifest.types import Buffer, Manifest
+from kern.manifest.usage import buffer_args, buffers_used, program_symbols, symbol_range
 from kern.text.contract import PAGE, PAGES, SEQS, STEP_INPUTS, TOKENS, TextSettings, round_calls
 
 _GIVEN: Final = (TOKENS.sym, SEQS.sym, PAGES.sym)
@@ -60,56 +61,18 @@ SCORING_CALLS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """What one dispatch does with buffers."""
-
-    arguments: tuple[tuple[Param, BufferArg], ...] = field(default=())
-
-    def reading(self) -> Iterator[str]:
-        """The buffers that it may read."""
-        return (each.buf for param, each in self.arguments if param.reads)
-
-    def writing(self) -> Iterator[str]:
-        """The buffers that it may write."""
-        return (each.buf for param, each in self.arguments if param.writes)
-
-
-def _uses(manifest: Manifest, program: str) -> list[_Use]:
-    return [
-        _Use(
-            tuple(
-                (param, arg)
-                for param, arg in zip(manifest.kernels[dispatch.kernel].params, dispatch.args, strict=True)
-                if isinstance(arg, BufferArg)
-            )
-        )
-        for dispatch in manifest.programs[program].dispatches
-    ]
-
-
 def wrong_sizes(manifest: Manifest, settings: TextSettings, call: TextCall) -> Iterator[str]:
     """Values of symbols that a text caller gives and the program does not take."""
-    program = manifest.programs[call.program]
     pages = -(-settings.positions // PAGE)
     wanted = {TOKENS.sym: (call.tokens or 1,), SEQS.sym: (1,), PAGES.sym: (1, pages)}
     for name, values in wanted.items():
-        low, high = _range(manifest, program, name)
+        low, high = symbol_range(manifest, call.program, name)
         yield from (f"program {call.program} for {name} = {value}" for value in values if not low <= value <= high)
-
-
-def _range(manifest: Manifest, program: Program, name: str) -> tuple[int, int]:
-    whole, narrowed = manifest.symbols[name], program.symbols.get(name)
-    low = whole.min if narrowed is None or narrowed.min is None else narrowed.min
-    high = whole.max if narrowed is None or narrowed.max is None else narrowed.max
-    return low, high
 
 
 def misuses(manifest: Manifest, call: TextCall) -> Iterator[str]:
     """What a program uses that a text caller does not give, and what it leaves alone that the caller relies on."""
-    uses = _uses(manifest, call.program)
-    read = {name for use in uses for name in use.reading()}
-    written = {name for use in uses for name in use.writing()}
+    read, written = buffers_used(manifest, call.program)
     name = f"program {call.program}"
     for buffer in sorted(each for each in read if manifest.buffers[each].class_ == "input"):
         if buffer not in call.inputs:
@@ -117,30 +80,8 @@ def misuses(manifest: Manifest, call: TextCall) -> Iterator[str]:
             yield f"{name} reads input {buffer}, which a text caller does not write {when}"
     yield from (f"{name} does not read {each}" for each in call.reads if each not in read)
     yield from (f"{name} does not write {each}" for each in call.writes if each not in written)
-    for symbol in sorted(_symbols(manifest, call.program) - set(_GIVEN)):
+    for symbol in sorted(program_symbols(manifest)[call.program] - set(_GIVEN)):
         yield f"{name} needs symbol {symbol}, which a text caller gives no value"
-
-
-def _symbols(manifest: Manifest, name: str) -> set[str]:
-    """The symbols for which a call of a program must give a value."""
-    program = manifest.programs[name]
-    expressions: list[Expr] = []
-    for dispatch in program.dispatches:
-        for arg in dispatch.args:
-            match arg:
-                case BufferArg(buf=buffer):
-                    expressions += manifest.buffers[buffer].shape
-                case Sym():
-                    expressions.append(arg)
-                case ExprArg(expr=expr):
-                    expressions.append(expr)
-    for kernel in {dispatch.kernel for dispatch in program.dispatches}:
-        implementation = manifest.kernels[kernel].impl
-        for scratch in implementation.scratch.values():
-            expressions += scratch.shape
-        for step in implementation.steps:
-            expressions += (*step.grid, step.shared_mem)
-    return {symbol for expr in expressions for symbol in symbols(expr)}
 
 
 def wrong_embedding(manifest: Manifest, settings: TextSettings, calls: tuple[TextCall, ...]) -> Iterator[str]:
@@ -150,34 +91,27 @@ def wrong_embedding(manifest: Manifest, settings: TextSettings, calls: tuple[Tex
     names, or another that has a row for each id. Where no kernel is given ids together with the embedding, they are
     looked up in something else.
     """
-    found = [
-        (call.program, weights)
-        for call in calls
-        for use in _uses(manifest, call.program)
-        if any(name in _IDS for name in use.reading())
-        and (weights := [each for _, each in use.arguments if manifest.buffers[each.buf].class_ == "weight"])
-    ]
+    found = []
+    for call in calls:
+        for dispatch in manifest.programs[call.program].dispatches:
+            given = list(buffer_args(manifest, dispatch))
+            weights = [arg for _, arg in given if manifest.buffers[arg.buf].class_ == "weight"]
+            if weights and any(param.reads and arg.buf in _IDS for param, arg in given):
+                found.append((call.program, weights))
     names = {each.buf for _, weights in found for each in weights}
     if settings.embedding not in names:
         others = f", but with {', '.join(sorted(names))}" if names else ""
         yield f"no kernel is given token ids together with the embedding, weight {settings.embedding}{others}"
     for program, weights in found:
-        if not any(_rows(manifest.buffers[each.buf], each.offset) >= settings.vocabulary for each in weights):
+        if not any(rows_of(manifest.buffers[each.buf], each.offset) >= settings.vocabulary for each in weights):
             together = ", ".join(each.buf for each in weights)
             yield f"program {program} looks {settings.vocabulary} ids up in {together}, which has fewer rows"
 
 
-def rows_of(weight: Buffer) -> int:
-    """The rows of a weight."""
-    return _rows(weight, 0)
-
-
-def _rows(weight: Buffer, offset: int) -> int:
+def rows_of(weight: Buffer, offset: int = 0) -> int:
     """The rows of a weight that lie whole beyond `offset` bytes."""
     extents = [extent for extent in weight.shape if isinstance(extent, int)]
     if not extents or len(extents) < len(weight.shape):
         return 0
-    row = DTYPE_BYTES[weight.dtype]
-    for extent in extents[1:]:
-        row *= extent
+    row = DTYPE_BYTES[weight.dtype] * prod(extents[1:])
     return extents[0] - -(-offset // row)

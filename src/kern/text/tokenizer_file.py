@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar, Final
 
 from kern.manifest.errors import KernError
 from kern.text.growth import growth, stages, total_growth
 from kern.text.panics import panics_unprinted
 
+SHORT: Final = 2**18
+"""Bytes that a normalizer or a decoder may make of any text: the library takes up to 600 for each."""
+FACTOR: Final = 16
+"""How much longer it may make a longer text. NFKC makes 11 bytes of one at most, and Llama's normalizer 12."""
 MAX_BYTES: Final = 2**28
-"""Bytes that a normalizer or a decoder may make of a text: four times the longest text that is read."""
+"""Bytes that it may make at most: four times the longest text that is read."""
 _NO_UNKNOWN: Final = "\0no token for unknown characters"
 _CHEAP: Final = 64
 """A decoder with less growth is not measured: its few ids at a time stay far below the bound."""
 _NORMALIZED: Final = re.compile(rb'"normalized"\s*:\s*true|\\u00[67]')
 """An added token that is normalized, or a letter that is escaped and may spell one."""
+FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
+"""What an added token says of how it is found."""
 _ENCODE: Final = "cannot encode this text"
 
 
@@ -52,7 +59,7 @@ class TokenizerFile:
             library.model.unk_token = _NO_UNKNOWN
         _check_not_empty(library)
         self._library = library
-        self._normalizer = self.state("normalizer")
+        self._normalizer = _Normalizer(self.state("normalizer"))
         decoder = self.state("decoder")
         self._decoder_growth = total_growth(decoder)
         self._decode_guarded = _guarded if any(map(_may_panic, stages(decoder))) else _reported
@@ -63,7 +70,7 @@ class TokenizerFile:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text` with nothing added. Raises TokenizerError."""
-        _check_normalized(self._normalizer, text)
+        self._normalizer.check(text)
         ids: list[int] = _guarded(_ENCODE, self._library.encode, text, add_special_tokens=False).ids
         return ids
 
@@ -71,7 +78,7 @@ class TokenizerFile:
         """The text of `ids`, special tokens left out. Raises TokenizerError."""
         if self._decoder_growth > _CHEAP:
             size = sum(len((self.token(id) or "").encode()) for id in ids)
-            _check_bytes("decoder", size * self._decoder_growth)
+            _check_bytes("decoder", size * self._decoder_growth, _most(size))
         text: str = self._decode_guarded("cannot decode these ids", self._library.decode, ids, skip_special_tokens=True)
         return text
 
@@ -85,9 +92,10 @@ class TokenizerFile:
         id: int | None = self._library.token_to_id(token)
         return id
 
-    def added_tokens(self) -> frozenset[str]:
-        """The tokens that are found in a text as a whole, special ones and others."""
-        return frozenset(token.content for token in self._library.get_added_tokens_decoder().values())
+    def added_tokens(self) -> dict[str, dict[str, bool]]:
+        """The tokens that are found in a text as a whole, each with its flags."""
+        added = self._library.get_added_tokens_decoder().values()
+        return {token.content: {flag: getattr(token, flag) for flag in FLAGS} for token in added}
 
 
 def _state(part: Any) -> Any:
@@ -110,9 +118,9 @@ def with_tokens(content: bytes, tokens: Sequence[tuple[str, Mapping[str, bool]]]
     missing = [token for token in given if repr(token) != repr(known.get(token.content))]
     if not missing:
         return content
-    normalizer = _state(library.normalizer)
+    normalizer = _Normalizer(_state(library.normalizer))
     for token in missing:
-        _check_normalized(normalizer, token.content)  # the library normalizes them when it takes them
+        normalizer.check(token.content)  # the library normalizes them when it takes them
     library.no_truncation()
     library.no_padding()
     _guarded("cannot take more tokens", library.add_tokens, missing)
@@ -127,9 +135,10 @@ def _check_added_tokens(data: bytes) -> None:
     try:
         document = json.loads(data)
         texts = [token["content"] for token in document["added_tokens"] if token["normalized"]]
+        normalizer = _Normalizer(document["normalizer"])
         for text in texts:
-            _check_normalized(document["normalizer"], text)
-    except (LookupError, TypeError, ValueError, RecursionError):
+            normalizer.check(text)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
         return  # not a tokenizer: the library says why
 
 
@@ -145,29 +154,71 @@ def _check_not_empty(library: Any) -> None:
             )
 
 
-def _check_normalized(normalizer: Any, text: str) -> None:
-    """Refuse a text that a normalizer may make too long; where it might, its parts are run to see what they do."""
-    size = len(text.encode())
-    if max(size, 1) * total_growth(normalizer) <= MAX_BYTES:
-        return
-    for stage in stages(normalizer):
-        _check_bytes("normalizer", max(size, 1) * growth(stage))
-        text = _guarded(_ENCODE, _normalize, stage, text)
+class _Normalizer:
+    """Refuses a text that a normalizer makes too long, before the library makes it so."""
+
+    def __init__(self, state: Any) -> None:
+        self._stages = [(stage, growth(stage)) for stage in stages(state)]
+        self._growth = prod(most for _, most in self._stages)
+
+    def check(self, text: str) -> None:
+        """Raises TokenizerError. Where the text might get too long, the parts are run to see what they do."""
         size = len(text.encode())
+        most = _most(size)
+        if max(size, 1) * self._growth <= most:
+            return
+        for stage, factor in self._stages:
+            size = max(len(text.encode()), 1)
+            if size * factor > most:
+                _check_bytes("normalizer", _size_after(stage, factor, text, most), most)
+            text = _guarded(_ENCODE, _normalizing(stage), text)
 
 
-def _normalize(stage: Any, text: str) -> str:
+def _normalizing(stage: Mapping[str, Any]) -> Callable[[str], str]:
+    """One part of a normalizer alone."""
     from tokenizers import Tokenizer as Library
 
     alone = {"version": "1.0", "normalizer": stage, "model": {"type": "BPE", "vocab": {}, "merges": []}}
-    normalized: str = Library.from_str(json.dumps(alone)).normalizer.normalize_str(text)
-    return normalized
+    library = _guarded("is not a tokenizer of the tokenizers library", Library.from_str, json.dumps(alone))
+    normalize: Callable[[str], str] = library.normalizer.normalize_str
+    return normalize
 
 
-def _check_bytes(part: str, size: int) -> None:
-    if size > MAX_BYTES:
+def _size_after(stage: Mapping[str, Any], factor: int, text: str, most: int) -> int:
+    """The bytes that one part makes of `text`; at least more than `most` where it makes more."""
+    match stage:
+        case {"type": "Replace", "content": str(content)}:
+            without, marked = (
+                len(_guarded(_ENCODE, _normalizing({**stage, "content": mark}), text).encode()) for mark in ("", "\0")
+            )
+            return without + (marked - without) * len(content.encode())
+        case {"type": "Prepend"}:
+            return len(text.encode()) + factor - 1
+    if factor > most:
+        return factor
+    size: int = _guarded(_ENCODE, _size_in_pieces, _normalizing(stage), text, most // factor, most)
+    return size
+
+
+def _size_in_pieces(normalize: Callable[[str], str], text: str, length: int, most: int) -> int:
+    """What is made of each `length` characters, which together is about what is made of all of them."""
+    size = 0
+    for at in range(0, len(text), length):
+        size += len(normalize(text[at : at + length]).encode())
+        if size > most:
+            break
+    return size
+
+
+def _most(size: int) -> int:
+    """The bytes that a normalizer or a decoder may make of `size`."""
+    return min(max(SHORT, FACTOR * size), MAX_BYTES)
+
+
+def _check_bytes(part: str, size: int, most: int) -> None:
+    if size > most:
         raise TokenizerError(
-            f"the {part} of tokenizer.json may make {size:,} bytes of this text, more than {MAX_BYTES:,}",
+            f"the {part} of tokenizer.json may make {size:,} bytes of this text, more than {most:,}",
             "give a shorter text, or a tokenizer that replaces less",
         )
 

@@ -193,5 +193,5 @@ UNKNOWN = Found(BUFFER_UNKNOWN, (), "", "")
 
 CODES = (
     KERNEL_UNKNOWN, BUFFER_UNKNOWN, STATE_UNKNOWN, SYMBOL_UNKNOWN, ARGUMENT_COUNT, ARGUMENT_KIND,
-    TOO_MANY_LAUNCHES,    *addresses.CODES, *values.CODES, *reach.CODES, *aliasing.CODES,
+    TOO_MANY_LAUNCHES, *addresses.CODES, *values.CODES, *reach.CODES, *aliasing.CODES,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kern.manifest.expressions import Interval
 from kern.manifest.types import Manifest, Program, Symbol
-from kern.verifier.usage import Usage
+from kern.manifest.usage import Usage
 
 SymbolRanges = Mapping[str, Interval]
 

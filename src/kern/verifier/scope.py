@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer, Manifest, Scratch
+from kern.manifest.usage import Usage
 from kern.verifier.expressions import interval
 from kern.verifier.externs import EXTERNS
 from kern.verifier.hints import Effort, Names
 from kern.verifier.ranges import Ranges, SymbolRanges
-from kern.verifier.usage import Usage
 from kern.verifier.wiring import Interface
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from kern.manifest.params import Param
-from kern.manifest.types import Arg, Kernel, ScratchArg, Step
+from kern.manifest.types import Arg, Kernel, ScratchArg
 from kern.verifier.externs import Extern, extern_of, launch_params
 
 
@@ -65,25 +66,22 @@ def wired(kernel: Kernel) -> bool:
 
     Where one is not, what the steps leave unread, unwritten or unused says nothing.
     """
-    return bool(kernel.impl.steps) and all(_step_wired(kernel, step) for step in kernel.impl.steps)
+    return _all_resolve(kernel, _resolves)
 
 
 def forwards(kernel: Kernel) -> bool:
     """As `wired`, but for scratch: a misnamed one is no interface parameter, whatever it was meant to be."""
-    return bool(kernel.impl.steps) and all(
-        len(step.args) == len(launch_params(step))
-        and all(
-            (isinstance(arg, ScratchArg) and param.is_pointer) or _resolves(kernel, arg, param)
-            for arg, param in zip(step.args, launch_params(step), strict=True)
-        )
-        for step in kernel.impl.steps
+    return _all_resolve(
+        kernel,
+        lambda kernel, arg, param: (isinstance(arg, ScratchArg) and param.is_pointer) or _resolves(kernel, arg, param),
     )
 
 
-def _step_wired(kernel: Kernel, step: Step) -> bool:
-    params = launch_params(step)
-    return len(step.args) == len(params) and all(
-        _resolves(kernel, arg, param) for arg, param in zip(step.args, params, strict=True)
+def _all_resolve(kernel: Kernel, resolves: Callable[[Kernel, object, Param], bool]) -> bool:
+    """Whether there are steps, each with its number of arguments, all of which resolve."""
+    steps = [(step.args, launch_params(step)) for step in kernel.impl.steps]
+    return bool(steps) and all(
+        len(args) == len(params) and all(map(partial(resolves, kernel), args, params)) for args, params in steps
     )
 
 

@@ -30,20 +30,11 @@ _dso = ctypes.c_byte()
 _state = {"watched": False, "leaving": False}
 
 
-def bearing(label: str, function: Callable[[], object]) -> Callable[[], None]:
+def bearing(label: str, function: Callable[..., object], *arguments: object) -> Callable[[], None]:
     """A call of `function` in a frame that bears the label."""
 
     def call() -> None:
-        function()
-
-    return FunctionType(_code(call.__code__, label), {}, label, None, call.__closure__)
-
-
-def bearing_kernel(label: str, entry: Callable[..., object], launch: object, params: object) -> Callable[[], None]:
-    """A kernel's call in a frame that bears the label."""
-
-    def call() -> None:
-        entry(launch, params)
+        function(*arguments)
 
     return FunctionType(_code(call.__code__, label), {}, label, None, call.__closure__)
 

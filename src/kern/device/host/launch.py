@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kern.device.base import KernelLaunch, Launch, LaunchError
-from kern.device.host.crashes import bearing, bearing_kernel
+from kern.device.host.crashes import bearing
 from kern.device.host.module import HostFunction
 from kern.device.host.operators import HostOperator
 
@@ -66,7 +66,7 @@ def _bind_kernel(launch: KernelLaunch, threads: int) -> Call:
     first = ctypes.addressof(block) + values
     ctypes.memmove(first, launch.params, len(launch.params))
     struct.pack_into(f"={count}Q", block, pointers, *(first + offset for offset in launch.layout.offsets))
-    return bearing_kernel(launch.label, function.entry, ctypes.byref(block), ctypes.byref(block, pointers))
+    return bearing(launch.label, function.entry, ctypes.byref(block), ctypes.byref(block, pointers))
 
 
 def _launchable(launch: KernelLaunch) -> HostFunction:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kern.manifest.expressions import Expr, Sym, symbols
-from kern.manifest.types import BufferArg, ExprArg, Kernel, Manifest, Program, StateArg
+from kern.manifest.expressions import Expr, Interval, Sym, symbols
+from kern.manifest.params import Param
+from kern.manifest.types import BufferArg, Dispatch, ExprArg, Kernel, Manifest, Program, StateArg
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,7 @@ class Usage:
 
 
 def program_symbols(manifest: Manifest) -> Mapping[str, frozenset[str]]:
-    """The symbols that a call of each program must give: all that its expressions and buffers name.
-
-    Raises KeyError for a kernel or buffer that is not declared.
-    """
+    """The symbols that a call of each program must give: all that its expressions and declared buffers name."""
     buffers = {name: symbols_of(buffer.shape) for name, buffer in manifest.buffers.items()}
     kernels = {name: symbols_of(_geometry(kernel)) for name, kernel in manifest.kernels.items()}
     return {name: _needed(body, buffers, kernels) for name, body in manifest.programs.items()}
@@ -60,10 +58,34 @@ def _needed(
 ) -> frozenset[str]:
     used = set[str]()
     for buffer in _arguments(body, set(), used):
-        used |= buffers[buffer]
+        used |= buffers.get(buffer, frozenset())
     for kernel in {dispatch.kernel for dispatch in body.dispatches}:
-        used |= kernels[kernel]
+        used |= kernels.get(kernel, frozenset())
     return frozenset(used)
+
+
+def symbol_range(manifest: Manifest, program: str, symbol: str) -> Interval:
+    """The values of a declared symbol that `program` takes."""
+    whole, narrowed = manifest.symbols[symbol], manifest.programs[program].symbols.get(symbol)
+    low = whole.min if narrowed is None or narrowed.min is None else narrowed.min
+    high = whole.max if narrowed is None or narrowed.max is None else narrowed.max
+    return low, high
+
+
+def buffer_args(manifest: Manifest, dispatch: Dispatch) -> Iterator[tuple[Param, BufferArg]]:
+    """The buffers that a dispatch of a verified manifest is given, each with its parameter."""
+    pairs = zip(manifest.kernels[dispatch.kernel].params, dispatch.args, strict=True)
+    return ((param, arg) for param, arg in pairs if isinstance(arg, BufferArg))
+
+
+def buffers_used(manifest: Manifest, program: str) -> tuple[set[str], set[str]]:
+    """The buffers that a program's kernels may read, and those that they may write."""
+    read, written = set[str](), set[str]()
+    for dispatch in manifest.programs[program].dispatches:
+        for param, arg in buffer_args(manifest, dispatch):
+            read |= {arg.buf} if param.reads else set()
+            written |= {arg.buf} if param.writes else set()
+    return read, written
 
 
 def symbols_of(expressions: Iterable[Expr]) -> frozenset[str]:

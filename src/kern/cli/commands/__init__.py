@@ -1,0 +1,1 @@
+"""The commands as functions of their options. Each imports what it needs when it runs."""
