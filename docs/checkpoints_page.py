@@ -32,7 +32,7 @@ are the ones that the readers use, and a test tries every field of them.
 | a GGUF file split into parts | built from the first part, with the others in its folder; missing parts are named |
 | a GGUF file in big-endian byte order, of version 1, or damaged | refused |
 
-The header of a GGUF file may have 64 MiB, and its lists 4,194,304 entries together.
+The header of a GGUF file may take 64 MiB, and its lists may have 4,194,304 entries together.
 
 ## Tensors
 

@@ -193,7 +193,7 @@ def _taps(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--taps {text!r} is no list of layers", "write them as 1,14,27") from None
+        raise UsageError(f"--taps {text!r} is not a list of layers", "write them as 1,14,27") from None
 
 
 def _device() -> torch.device:

@@ -78,7 +78,7 @@ def main() -> None:
         sys.exit("usage: python replace.py ARTIFACT NEW_FOLDER")
     source, output = Path(sys.argv[1]), Path(sys.argv[2])
     if not (source / "manifest.json").is_file():
-        sys.exit(f"replace.py: {source} is no artifact folder: it has no manifest.json")
+        sys.exit(f"replace.py: {source} is not an artifact folder: it has no manifest.json")
     if os.path.lexists(output):
         sys.exit(f"replace.py: {output} exists: name a new folder, or remove it first")
     if output.resolve().is_relative_to(source.resolve()):

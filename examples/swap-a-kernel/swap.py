@@ -51,7 +51,7 @@ def main() -> None:
         sys.exit("usage: python swap.py ARTIFACT NEW_FOLDER")
     source, output = Path(sys.argv[1]), Path(sys.argv[2])
     if not (source / "manifest.json").is_file():
-        sys.exit(f"swap.py: {source} is no artifact folder: it has no manifest.json")
+        sys.exit(f"swap.py: {source} is not an artifact folder: it has no manifest.json")
     if output.exists():
         sys.exit(f"swap.py: {output} exists: name a new folder, or remove it first")
     shutil.copytree(source, output)

@@ -51,7 +51,7 @@ def test_a_target_named_with_its_suffix_is_the_same_machine() -> None:
 )
 def test_names_that_are_no_targets(name: str) -> None:
     for attempt in (lambda: parse(name), lambda: runs_on("sm_90", name), lambda: runs_on(name, "sm_90")):
-        with pytest.raises(BadTarget, match="is no target") as refusal:
+        with pytest.raises(BadTarget, match="is not a target") as refusal:
             attempt()
         assert refusal.value.exit_code == 2
 

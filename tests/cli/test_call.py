@@ -169,21 +169,21 @@ CALL = ("both", "--set", "n=4", "--in", "first=b.npy", "--in", "second=b.npy")
     ("options", "words"),
     [
         (["gone", *CALL[1:]], ["no program is called 'gone'", "both"]),
-        (["u8", "--set", "n=4"], ["program 'u8' reads in_u8", "--in in_u8=FILE"]),
-        (["both", "--set", "n=4"], ["reads first, second", "--in first=FILE …"]),
-        (CALL[:5], ["reads second"]),
-        ([*CALL, "--in", "in_u8=b.npy"], ["program 'both' has no input 'in_u8'", "its inputs are first, second"]),
+        (["u8", "--set", "n=4"], ["program 'u8' has no value for its input in_u8", "--in in_u8=FILE;", "kern inspect"]),
+        (["both", "--set", "n=4"], ["no value for its inputs first, second", "--in first=FILE …"]),
+        (CALL[:5], ["no value for its input second"]),
+        ([*CALL, "--in", "in_u8=b.npy"], ["program 'both' has no input 'in_u8'", "its inputs: first, second"]),
         ([*CALL, "--in", "out_first=b.npy"], ["has no input 'out_first'"]),
-        ([*CALL, "--in", "gone=b.npy"], ["no buffer is called 'gone'"]),
-        ([*CALL, "--out", "gone=y.npy"], ["no buffer is called 'gone'"]),
-        ([*CALL, "--out", "out_u8=y.npy"], ["program 'both' writes no output 'out_u8'", "out_first, out_second"]),
-        ([*CALL, "--out", "first=y.npy"], ["writes no output 'first'"]),
+        ([*CALL, "--in", "gone=b.npy"], ["has no input 'gone'", "its inputs: first, second\n"]),
+        ([*CALL, "--out", "gone=y.npy"], ["has no output 'gone'", "its outputs: out_first, out_second\n"]),
+        ([*CALL, "--out", "out_u8=y.npy"], ["program 'both' has no output 'out_u8'", "out_first, out_second"]),
+        ([*CALL, "--out", "first=y.npy"], ["has no output 'first'"]),
         ([*CALL, "--set", "n=4"], ["--set gives 'n' twice"]),
         ([*CALL, "--in", "first=b.npy"], ["--in gives 'first' twice"]),
         ([*CALL, "--out", "out_first=y.npy", "--out", "out_first=z.npy"], ["--out gives 'out_first' twice"]),
         ([*CALL, "--out", "out_first=y.npy", "--out", "out_second=./y.npy"], ["are both to be written to"]),
         ([*CALL, "--set", "m=4"], ["no symbol 'm'", "the symbols are n"]),
-        (["both", "--in", "first=b.npy", "--in", "second=b.npy"], ["no value for n"]),
+        (["both", "--in", "first=b.npy", "--in", "second=b.npy"], ["no value for n", "--set NAME=N"]),
         *(
             (["both", "--set", text, *CALL[3:]], [word])
             for text, word in {
@@ -306,3 +306,17 @@ def test_a_text_models_programs_can_be_called(kern: Kern, tiny: Path, work: Path
     assert done.code == 0, done.err
     assert np.load("nll.npy").shape == (1,)
     assert 0 < np.load("nll.npy")[0] < 20
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [([], "note: program 'both' ran; --out NAME=FILE writes an output"), (["--time"], ""), (["--json"], "")],
+)
+def test_a_call_that_shows_nothing_else_says_that_it_ran(
+    kern: Kern, copies: Path, work: Path, options: list[str], says: str
+) -> None:
+    done = kern("call", copies, *CALL, *options)
+
+    assert done.code == 0
+    assert done.err.startswith(says)
+    assert (bool(done.err), bool(done.out)) == (bool(says), not says)

@@ -111,7 +111,11 @@ def test_a_users_mistake_is_one_line(talk: Talk, said: bytes, options: list[obje
 
 @pytest.mark.parametrize(
     ("template", "says"),
-    [(None, "has no chat template"), ("{{ raise_exception('no') }}", "refuses"), ("{% break %}", "fails: 'break'")],
+    [
+        (None, "has no chat template\nhelp: give a prompt as it is: `kern run` without --chat"),
+        ("{{ raise_exception('no') }}", "refuses"),
+        ("{% break %}", "fails: 'break'"),
+    ],
 )
 def test_a_template_that_fails_is_reported_before_loading(
     kern: Kern, tmp_path: Path, template: str | None, says: str

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Kern
-from kern.device.host.target import host_target
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text()
@@ -39,8 +38,7 @@ def runs_here(command: str) -> bool:
     """Whether it needs no more than the demo's folder, and little time."""
     words = shlex.split(command)
     on_demo = "kern" in words and words[words.index("kern") + 1] not in ("build", "capture", "mine")
-    slow = "bench" in words and "--spec" not in words  # with it, plain steps are timed too
-    return command.startswith("sed ") or (on_demo and not slow and "build/qwen3-4b" not in words)
+    return command.startswith("sed ") or (on_demo and "build/qwen3-4b" not in words)
 
 
 COMMANDS = commands()
@@ -62,11 +60,11 @@ def place(smollm2_spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def shell(command: str, folder: Path, said: str = "") -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
     return subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        ["sh", "-c", command], cwd=folder, env=environment, input=said, capture_output=True, text=True, check=False
     )
 
 
@@ -78,20 +76,18 @@ def shape(line: str) -> str:
 @pytest.mark.parametrize(("command", "output"), HERE, ids=[command[:60] for command, _ in HERE])
 def test_a_command_runs_as_shown(place: Path, command: str, output: list[str]) -> None:
     more = next((options for word, options in SHORTER.items() if word in command), "")
-    done = shell(f"{command} {more}", place)
+    said = [line.removeprefix("> ") for line in output if line.startswith("> ")]
+    done = shell(f"{command} {more}", place, "".join(f"{line}\n" for line in said))
     if "verify" in command:
         assert done.returncode == 1
         heads = re.compile(r"error\[\w+\]|/\w+/\S+")
         assert heads.findall("\n".join(output)) == heads.findall(done.stderr)
         return
     assert done.returncode == 0, done.stderr
-    if "inspect" in command:
-        shown = [line.replace("x86-64-v4", host_target()) for line in output if line not in ("…", "")]
-        assert [line for line in shown if line not in done.stdout.splitlines()] == []
-    elif "bench" in command or "score" in command:
+    if "bench" in command or "score" in command:
         assert {*map(shape, done.stdout.splitlines())} <= {*map(shape, TEXT.splitlines())}
     elif output:
-        assert done.stdout.rstrip("\n").split("\n") == output
+        assert done.stdout.rstrip("\n").split("\n") == [line for line in output if not line.startswith("> ")]
 
 
 @pytest.mark.parametrize("command", PARSED)
@@ -102,6 +98,12 @@ def test_a_command_that_needs_more_than_this_machine_parses(kern: Kern, command:
 
 def test_an_option_that_does_not_exist_does_not_parse(kern: Kern) -> None:
     assert kern("build", "--help", "llama", "--not-an-option", "-o", "x").code == 2
+
+
+def test_the_workspace_is_as_large_as_stated(place: Path) -> None:
+    ((planned, unshared),) = re.findall(r"planned at (\S+ MiB), which would be (\S+ MiB) without sharing", TEXT)
+    done = shell("kern inspect build/smollm2", place)
+    assert re.search(rf"workspace +{planned}  planned; {unshared} without sharing", done.stdout)
 
 
 def test_the_other_commands_are_known() -> None:

@@ -209,7 +209,7 @@ def test_a_piped_prompt_loses_one_newline(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_help_says_what_becomes_of_a_piped_prompt(kern: Kern) -> None:
-    assert "less one newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
+    assert "without the newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
 
 
 def test_a_chat_may_have_a_system_message(kern: Kern, tiny: Path) -> None:
@@ -227,11 +227,11 @@ def test_tuning_a_device_without_a_choice_is_noted(kern: Kern, tiny: Path) -> No
     assert note not in kern("run", tiny, *IDS, "--max-tokens", 1).err
 
 
-def test_a_folder_of_another_kind_is_said_to_be_no_text_model(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_kind_is_said_not_to_be_a_text_model(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
     (folder / "text.json").unlink()
     for command in (["run", *IDS], ["bench"], ["score", "--text", "-"]):
-        refused(kern(command[0], folder, *command[1:]), "is no text model: it has no text.json", "kern.load")
+        refused(kern(command[0], folder, *command[1:]), "is not a text model: it has no text.json", "kern call")
 
 
 def test_a_folder_without_tokenizer_says_what_each_command_can_do(kern: Kern, tiny: Path) -> None:
@@ -465,9 +465,9 @@ def test_build_asks_before_replacing(kern: Kern, tmp_path: Path, compiled_once: 
         (["llama", "--random"], "--config"),
         (["llama", "--random", "--config", "huge"], "huge"),
         (["llama", "--checkpoint", "/nonexistent"], "/nonexistent"),
-        (["llama", "--checkpoint", "x" * 300], "is not there"),
+        (["llama", "--checkpoint", "x" * 300], "does not exist"),
         (["llama", "--checkpoint", "/nonexistent", "--seed", "3"], "seed 3 is for random weights"),
-        (["smollm2", "--checkpoint", "/nonexistent"], "is not there"),
+        (["smollm2", "--checkpoint", "/nonexistent"], "does not exist"),
         (["llama", "--random", "--config", "tiny", "--target", "sm_1"], "sm_1"),
         (["llama", "--random", "--config", "tiny", "--target", "sm_999"], "sm_999"),
     ],
@@ -495,7 +495,7 @@ def test_text_comes_from_the_command_line_from_stdin_or_a_template(
     assert kern("run", smollm2, "--prompt", "-", "--max-tokens", 6).out == shown.out
     chat = kern("run", smollm2, "--prompt", "What is 2 + 2?", "--chat", "--max-tokens", 3, "--json").json
     assert chat["prompt_ids"][0] == 1
-    refused(kern("run", smollm2, "--prompt", "caf\udce9"), "half a character at place 3")
+    refused(kern("run", smollm2, "--prompt", "caf\udce9"), "half a character at index 3")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
     refused(kern("run", smollm2, "--prompt", "-"), "UTF-8")
 

@@ -86,7 +86,7 @@ def test_the_builder_refuses_what_no_manifest_can_say() -> None:
         program.dispatch("scale", x)
     with pytest.raises(BuilderError, match="for the pointer"):
         program.dispatch("scale", x, 7, 1.0, 1)
-    with pytest.raises(BuilderError, match="is no i64"):
+    with pytest.raises(BuilderError, match="is of type i64"):
         program.dispatch("scale", x, x, 1.0, 1.5)
 
 

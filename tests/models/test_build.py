@@ -96,7 +96,7 @@ def test_force_replaces_artifact_folders_only(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
     for name in ("home", "file", "link"):
-        with pytest.raises(OutputError, match="no artifact folder"):
+        with pytest.raises(OutputError, match="not an artifact folder"):
             build_tiny(tmp_path / name, force=True)
     assert (tmp_path / "home" / "letters.txt").read_text() == "dear"
     build_tiny(tmp_path / "empty", force=True)
@@ -144,14 +144,14 @@ def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "kind", "says"),
     [
-        ("gpt5", {}, BuildError, "'gpt5'"),
+        ("gpt5", {}, BuildError, "unknown model 'gpt5'; give one of: llama, qwen3, smollm2"),
         ("qwen3", {}, BuildError, "needs weights"),
-        ("qwen3", {"random": True}, BuildError, "need a config"),
+        ("qwen3", {"random": True}, BuildError, "need sizes"),
         ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "tpu"}, UnknownTarget, "'tpu'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownCudaTarget, "`sm_75`"),
         ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "needs weights"),
-        ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "config of its own"),
+        ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "its own config"),
         ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),
         ("smollm2", {"random": True}, BuildError, "its own weights"),
         ("smollm2", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),
@@ -174,7 +174,7 @@ def test_what_is_asked_wrongly_is_refused(
 def test_a_checkpoint_of_the_other_family_is_refused(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", RandomCheckpoint(preset("qwen3", "tiny"), 1))
 
-    with pytest.raises(UnsupportedModel, match="family qwen3, not llama"):
+    with pytest.raises(UnsupportedModel, match="family qwen3, not llama; build it as qwen3"):
         build("llama", tmp_path / "out", checkpoint=model)
 
 
@@ -184,7 +184,7 @@ def test_smollm2_is_taken_from_a_hugging_face_folder_too(tmp_path: Path) -> None
 
     assert verify(tmp_path / "out").ok
     other = save_model(tmp_path / "other", RandomCheckpoint(preset("qwen3", "tiny"), 1))
-    with pytest.raises(UnsupportedModel, match="family qwen3, not llama"):
+    with pytest.raises(UnsupportedModel, match="family qwen3, not llama; build it as qwen3"):
         build("smollm2", tmp_path / "more", checkpoint=other)
 
 

@@ -337,7 +337,7 @@ def test_what_a_recording_cannot_serve_is_refused(dump: Path, tmp_path: Path) ->
         build("llama", out, random=True, config="tiny", capture=dump)
     out.mkdir()
     (out / "letters.txt").touch()
-    with pytest.raises(OutputError, match="no artifact folder"):
+    with pytest.raises(OutputError, match="not an artifact folder"):
         build_tiny(dump, out, force=True)
 
 

@@ -160,8 +160,8 @@ def test_executables_do_not_take_each_others_state(tiny: Path) -> None:
     ("ids", "says"),
     [
         ([], "empty"),
-        ([5, 512], "512 at place 1 is out of range"),
-        ([-1], "-1 at place 0"),
+        ([5, 512], "512 at index 1 is out of range"),
+        ([-1], "-1 at index 0"),
         (prompt(33), "33 tokens, the capacity is 32"),
     ],
 )

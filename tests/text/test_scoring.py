@@ -28,7 +28,8 @@ def test_the_score_is_the_references(tiny: Path, length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "says"), [([], "empty"), ([3], "one token"), (prompt(34), "capacity is 32"), ([3, 512], "512")]
+    ("ids", "says"),
+    [([], "the text has 0 tokens"), ([3], "the text has 1 token;"), (prompt(34), "capacity is 32"), ([3, 512], "512")],
 )
 def test_a_text_that_cannot_be_scored_is_refused(tiny: Path, ids: list[int], says: str) -> None:
     with load(tiny, capacity=32) as executable, pytest.raises(PromptError, match=says):

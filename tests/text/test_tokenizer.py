@@ -181,7 +181,7 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("text", ["\ud800", "caf\udce9"])
 def test_half_a_character_is_no_text(text: str) -> None:
-    with pytest.raises(NotText, match=f"at place {len(text) - 1}") as caught:
+    with pytest.raises(NotText, match=f"at index {len(text) - 1}") as caught:
         TOKENIZER.encode(text)
 
     assert caught.value.exit_code == 2

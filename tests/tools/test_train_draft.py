@@ -148,7 +148,7 @@ def test_generating_ends_in_time(run: Run, model: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_is_one_clear_error(run: Run, model: Path, corpus: Path, tmp_path: Path) -> None:
     output = ("-o", tmp_path / "draft", "--mask-id", 500, "--ffn", 64)
     assert "as in 1,2,1" in refused(run("train", model, corpus, *output, "--taps", "1,3"))
-    assert "is no list of layers" in refused(run("train", model, corpus, *output, "--taps", "one"))
+    assert "is not a list of layers" in refused(run("train", model, corpus, *output, "--taps", "one"))
     assert "more than 16,000,000" in refused(run("train", model, corpus, *output, "--taps", 1, "--rank", 10**30))
     endless = ("-o", tmp_path / "corpus.npz", "--texts", 8, "--held-out", 2, "--tokens", 10**9)
     assert "are more than the model's 4,096 positions; give at most" in refused(run("generate", model, *endless))

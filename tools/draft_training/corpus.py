@@ -97,7 +97,7 @@ def load_corpus(path: Path) -> Corpus:
     except OSError as error:
         raise CorpusError(f"cannot read {path}: {error.strerror or error}", "make it with generate") from error
     except _DAMAGE as error:
-        raise CorpusError(f"{path} is no corpus: {error}", "make it with generate") from error
+        raise CorpusError(f"{path} is not a corpus: {error}", "make it with generate") from error
 
 
 def _corpus(about: Any, arrays: Mapping[str, NDArray[Any]]) -> Corpus:
@@ -129,11 +129,11 @@ def _described(about: Any, count: int) -> tuple[list[str], int, dict[str, Any]]:
         raise ValueError("it does not say what it holds")
     kinds, training, recipe = (about.get(key) for key in ("kinds", "training", "recipe"))
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
-        raise ValueError("its kinds are no list of names")
+        raise ValueError("its kinds are not a list of names")
     if type(training) is not int or not 0 <= training <= count:
         raise ValueError(f"it has {count} texts, and {training!r} of them to train on")
     if not isinstance(recipe, dict):
-        raise ValueError("its recipe is no object")
+        raise ValueError("its recipe is not an object")
     return kinds, training, recipe
 
 

@@ -73,7 +73,7 @@ def draft_config(
     """A draft's shape for a target. Raises DraftError for what cannot be trained."""
     if not taps or list(taps) != sorted(set(taps)) or taps[0] < 0 or taps[-1] >= target.layers - 1:
         raise DraftError(
-            f"the taps {list(taps)} are no ascending layers before the last of {target.layers}",
+            f"the taps {list(taps)} are not ascending layers before the last of {target.layers}",
             f"as in 1,{target.layers // 2},{target.layers - 3}",
         )
     if target.rope_scaling is not None:

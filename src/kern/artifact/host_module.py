@@ -54,7 +54,7 @@ def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
     Section .kern.target holds the target, .kern.abi one string a kernel: `name(ptr,i32)`.
     """
     if elf.type != "ET_DYN":
-        raise BadModule("it is no shared object", "compile it with -shared -fPIC")
+        raise BadModule("it is not a shared object", "compile it with -shared -fPIC")
     _check_dynamic(elf)
     target = _target(elf)
     exported = {symbol.name for symbol in elf.functions("SHT_DYNSYM") if symbol.section}
@@ -73,7 +73,7 @@ def _kernel(text: str) -> KernelInfo:
     match = _ABI.fullmatch(text)
     types = tuple(match["types"].split(",")) if match and match["types"] else ()
     if match is None or not set(types) <= _TYPES.keys():
-        raise BadModule(f"its section .kern.abi holds {text[:80]!r}, which is no kernel's parameter list")
+        raise BadModule(f"its section .kern.abi holds {text[:80]!r}, which is not a kernel's parameter list")
     return KernelInfo(match["symbol"], layout([_TYPES[kind] for kind in types]), types)
 
 

@@ -38,7 +38,7 @@ def parse(name: str) -> Target:
         return Target("host", "x86-64", int(match["level"]), False)
     if name == "aarch64":
         return Target("host", "aarch64", 0, False)
-    raise BadTarget(f"{name!r} is no target", "targets are sm_90, sm_90a and the like, x86-64-v3, aarch64")
+    raise BadTarget(f"{name!r} is not a target", "targets are sm_90, sm_90a and the like, x86-64-v3, aarch64")
 
 
 def runs_on(module: str, machine: str) -> bool:

@@ -148,7 +148,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _tensor(name: str, entry: Any, start: int, size: int, path: Path) -> TensorInfo:
@@ -158,11 +158,11 @@ def _tensor(name: str, entry: Any, start: int, size: int, path: Path) -> TensorI
         _refuse(path, f"{shown} does not have exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str):
-        _refuse(path, f"{shown} has a dtype that is no string")
+        _refuse(path, f"{shown} has a dtype that is not a string")
     if not _naturals(shape) or len(shape) > MAX_RANK:
-        _refuse(path, f"{shown} has a shape that is no list of at most {MAX_RANK} sizes")
+        _refuse(path, f"{shown} has a shape that is not a list of at most {MAX_RANK} sizes")
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        _refuse(path, f"{shown} has data_offsets that are no begin and end")
+        _refuse(path, f"{shown} has data_offsets that are not a begin and an end")
     begin, end = offsets
     if start + end > size:
         _refuse(path, f"it is cut off: {shown} ends at byte {start + end:,} and the file has {size:,}")

@@ -34,7 +34,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", metavar="", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Verify, inspect and run models that are shipped as a manifest, kernels and weights."""

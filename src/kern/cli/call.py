@@ -23,6 +23,7 @@ from kern.manifest.usage import buffers_used
 from kern.runtime.arrays import Array
 from kern.runtime.errors import unknown
 from kern.runtime.executable import Executable
+from kern.runtime.symbols import SymbolMissing
 
 Value = TypeVar("Value")
 
@@ -77,10 +78,13 @@ def call(path: Path, options: LoadOptions, given: CallOptions, *, as_json: bool)
     with loaded(path, options) as (executable, _):
         manifest = executable.manifest
         _check(manifest, given.program, inputs, outputs)
-        for name, array in arrays.items():
-            executable.write(name, as_values(name, inputs[name], array, manifest.buffers[name].dtype), values)
-        seconds = [_run(executable, given.program, values) for _ in range(given.repeat)]
-        results = {name: executable.read(name, values) for name in outputs}
+        try:
+            for name, array in arrays.items():
+                executable.write(name, as_values(name, inputs[name], array, manifest.buffers[name].dtype), values)
+            seconds = [_run(executable, given.program, values) for _ in range(given.repeat)]
+            results = {name: executable.read(name, values) for name in outputs}
+        except SymbolMissing as error:
+            raise WrongCall(error.message, "give each symbol's value, as --set NAME=N") from error
         times = _times(executable, given.program, values, seconds) if given.timed else None
     dtypes = {name: manifest.buffers[name].dtype for name in outputs}
     write_files(
@@ -97,6 +101,8 @@ def call(path: Path, options: LoadOptions, given: CallOptions, *, as_json: bool)
         )
     else:
         _show(given.program, values, outputs, results, manifest, times)
+        if not outputs and not given.timed:
+            options.note(f"program {given.program!r} ran; --out NAME=FILE writes an output, --time times it")
 
 
 def _named(option: str, texts: Sequence[str], read: Callable[[str], Value]) -> dict[str, Value]:
@@ -137,25 +143,23 @@ def _check(manifest: Manifest, program: str, inputs: Mapping[str, Path], outputs
     """Raises UnknownName, and WrongCall unless the program reads just these inputs, and writes the outputs."""
     if program not in manifest.programs:
         raise unknown("program", program, manifest.programs)
-    for name in (*inputs, *outputs):
-        if name not in manifest.buffers:
-            raise unknown("buffer", name, manifest.buffers)
     read, written = buffers_used(manifest, program)
     wanted = [name for name in manifest.buffers if name in read and manifest.buffers[name].class_ == "input"]
     for name in inputs:
         if name not in wanted:
-            raise WrongCall(
-                f"program {program!r} has no input {name!r}", f"its inputs are {', '.join(wanted) or 'none'}"
-            )
+            raise WrongCall(f"program {program!r} has no input {name!r}", f"its inputs: {', '.join(wanted) or 'none'}")
     missing = [name for name in wanted if name not in inputs]
     if missing:
         raise WrongCall(
-            f"program {program!r} reads {', '.join(missing)}", f"give --in {missing[0]}=FILE{' …' * (len(missing) > 1)}"
+            f"program {program!r} has no value for its inputs {', '.join(missing)}"
+            if len(missing) > 1
+            else f"program {program!r} has no value for its input {missing[0]}",
+            f"give --in {missing[0]}=FILE{' …' * (len(missing) > 1)}; `kern inspect` lists dtypes and shapes",
         )
     made = [n for n in manifest.buffers if n in written and manifest.buffers[n].class_ in ("output", "carry")]
     for name in outputs:
         if name not in made:
-            raise WrongCall(f"program {program!r} writes no output {name!r}", f"it writes {', '.join(made) or 'none'}")
+            raise WrongCall(f"program {program!r} has no output {name!r}", f"its outputs: {', '.join(made) or 'none'}")
 
 
 def _run(executable: Executable, program: str, values: Mapping[str, int]) -> float:

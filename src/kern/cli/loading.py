@@ -13,7 +13,7 @@ from pathlib import Path
 from kern.artifact.errors import FolderReplaced
 from kern.cli import diagnostics
 from kern.cli.progress import bar
-from kern.cli.terminal import printable
+from kern.cli.terminal import printable, wrapped
 from kern.cli.units import binary
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
@@ -115,5 +115,5 @@ def report(
     }
     width = max(map(len, lines))
     for name, text in lines.items():
-        print(f"{printable(name):>{width}}  {printable(text)}", file=sys.stderr)
+        print(wrapped(f"{printable(name):>{width}}  {printable(text)}", width + 2), file=sys.stderr)
     print(file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object on stdout.")]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -17,19 +17,30 @@ Target = Annotated[
     ),
 ]
 Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
-Device = Annotated[str, typer.Option(help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")]
-Capacity = Annotated[int, typer.Option(min=1, max=2**31, help="Tokens of one sequence that the states have room for.")]
+Device = Annotated[
+    str, typer.Option(metavar="DEVICE", help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")
+]
+Capacity = Annotated[
+    int, typer.Option(min=1, max=2**31, metavar="N", help="Tokens of one sequence that the states have room for.")
+]
 Chunk = Annotated[
     int | None,
-    typer.Option(min=1, help="Most tokens of the prompt in one call: 512, or what the folder takes where it is less."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Most tokens of the prompt in one call: 512, or what the folder takes where it is less.",
+    ),
 ]
 Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
 Stop = Annotated[
     list[str] | None,
     typer.Option("--stop", metavar="TEXT", help="End before this text; may be given more than once."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing but the text, and errors on stderr.")]
-Eager = Annotated[bool, typer.Option("--eager", help="Launch one by one, without graphs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print only the text, and errors on stderr.")]
+Eager = Annotated[bool, typer.Option("--eager", metavar="", help="Launch kernels one by one, without graphs.")]
 Tune = Annotated[
-    bool, typer.Option("--tune", help="Choose the algorithms of a GPU's built-in operators again, and keep them.")
+    bool,
+    typer.Option(
+        "--tune", metavar="", help="Choose the algorithms of a GPU's built-in operators again, and keep them."
+    ),
 ]

@@ -37,7 +37,7 @@ class PromptSource:
             raise UsageError("--system is a message of a chat", "give it together with --chat")
         if self.ids is not None:
             if self.chat:
-                raise UsageError("--chat puts text into the model's template, and ids are no text", "use --prompt")
+                raise UsageError("--chat puts text into the model's template, and ids are not text", "use --prompt")
             return _ids(self.ids)
         assert self.text is not None
         if not tokenizer.has_vocabulary:
@@ -50,7 +50,7 @@ def _ids(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError:
-        raise UsageError(f"--prompt-ids {text!r} is no list of ids", "write them as 1,2,3") from None
+        raise UsageError(f"--prompt-ids {text!r} is not a list of ids", "write them as 1,2,3") from None
 
 
 def without_newline(text: str) -> str:

@@ -13,8 +13,8 @@ Spec = Annotated[
     typer.Option(
         "--spec",
         metavar="[host|device]",
-        help="Guess tokens ahead with the folder's draft model; the text stays the model's own. `--spec` alone means "
-        "`device`, which decides how many guesses stand; with `host` the host does, slowly, as a check.",
+        help="Guess tokens ahead with the folder's draft model; the text stays the model's own. Alone, it means "
+        "`device`, which counts the right guesses itself; with `host` the host counts them, slowly, as a check.",
     ),
 ]
 _OPTION: Final = "--spec"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kern.cli.terminal import printable
+from kern.cli.terminal import printable, wrapped
 from kern.manifest.counts import counted
 from kern.text.generator import Generation, Generator
 
@@ -20,7 +20,7 @@ def stream(generation: Generation, generator: Generator, *, quiet: bool) -> None
     finally:
         print(flush=True)
         if not quiet:
-            print(_summary(generation, generator), file=sys.stderr)
+            print("\n" + wrapped(_summary(generation, generator)), file=sys.stderr)
 
 
 def _summary(generation: Generation, generator: Generator) -> str:
@@ -36,7 +36,7 @@ def _summary(generation: Generation, generator: Generator) -> str:
     if generation.accepted:
         each = f"{tokens_per_round(generation):.2f} tokens each"
         words.append(f"{counted(len(generation.accepted), 'round')} of speculation, {each}")
-    return "\n" + "; ".join(words) + f" ({_end(generation, generator.capacity)})"
+    return "; ".join(words) + f" ({_end(generation, generator.capacity)})"
 
 
 def tokens_per_round(generation: Generation) -> float:

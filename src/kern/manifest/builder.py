@@ -38,7 +38,7 @@ Argument: TypeAlias = BufferArg | StateArg | Expr | float
 
 
 class BuilderError(KernError):
-    """A generator made something that is no manifest: a name twice, or arguments that no interface takes."""
+    """A generator made something that is not a manifest: a name twice, or arguments that no interface takes."""
 
     code = "builder"
 
@@ -48,7 +48,7 @@ def literal(scalar: Scalar, value: float) -> DispatchArg:
     if scalar == "f32":
         return F32(f32=float(value))
     if not isinstance(value, int):
-        raise BuilderError(f"{value!r} is no {scalar}")
+        raise BuilderError(f"{value!r} is not an integer, and the argument is of type {scalar}")
     match scalar:
         case "i32":
             return I32(i32=value)

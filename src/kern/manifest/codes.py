@@ -23,7 +23,7 @@ VERSION_UNKNOWN = Code(
 NOT_UTF8 = Code(
     "K0101",
     "not UTF-8",
-    "A manifest is JSON in UTF-8. The bytes here are no UTF-8, so no name in the file can be trusted to be what it "
+    "A manifest is JSON in UTF-8. The bytes here are not UTF-8, so no name in the file can be trusted to be what it "
     "looks like. Save it as UTF-8, without a byte-order mark.",
     _edit("/meta/model", '"caf\udce9"', '"café"'),
 )
@@ -51,7 +51,7 @@ WRONG_TYPE = Code(
     "K0105",
     "wrong type",
     "A value is of another JSON type than the format says, or none of the spellings allowed there. Nothing is "
-    'converted: 4.0 and true are no integers, and "4" is no number.',
+    'converted: 4.0 and true are not integers, and "4" is not a number.',
     _edit("/meta/version", "2.0", "2"),
 )
 BAD_PARAM = Code(
@@ -101,14 +101,14 @@ DUPLICATE_KEY = Code(
 SURROGATE = Code(
     "K0112",
     "lone surrogate",
-    "A string holds half of a UTF-16 surrogate pair, which is no character: it could be neither printed nor written "
+    "A string holds half of a UTF-16 surrogate pair, which is not a character: it could be neither printed nor written "
     "back as UTF-8.",
     _edit("/meta/model", '"\\ud800"', '"example"'),
 )
 TOO_MANY = Code(
     "K0113",
     "too many faults",
-    "A file with more than a thousand faults of form is no manifest with mistakes but another file, or one of a "
+    "A file with more than a thousand errors of form is not a manifest with mistakes but another file, or one of a "
     "generator gone wrong. The first thousand are told, and the number of the rest.",
     FolderExample("a manifest.json in which every number is written as NaN", "numbers written as numbers"),
 )

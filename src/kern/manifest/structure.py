@@ -67,7 +67,7 @@ def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
         return codes.NUMBER.at(path, f"{_shown(value)} is out of range", "write a finite number within 64 bits")
     if kind == "literal_error":
         expected = details.get("ctx", {}).get("expected", "")
-        return codes.WRONG_TYPE.at(path, f"{_shown(value)} is none of {expected}", "choose one of them")
+        return codes.WRONG_TYPE.at(path, f"{_shown(value)} is not one of {expected}", "choose one of them")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return codes.WRONG_TYPE.at(path, f"{_shown(value)} has no form known here", _forms(path))
     if kind == "too_long":

@@ -194,16 +194,16 @@ def _checkpoint(
         return _expect("llama", _open(Path(path)) if path is not None else _fetched(tell))
     if name not in FAMILIES:
         known = ", ".join((*FAMILIES, *KNOWN_MODELS))
-        raise BuildError(f"nothing is known of a model called {name!r}", f"known: {known}")
+        raise BuildError(f"unknown model {name!r}", f"give one of: {known}")
     family: Family = name
     if random == (path is not None):
-        raise BuildError(f"{name} needs weights", "give either a checkpoint or --random with --config")
+        raise BuildError(f"{name} needs weights", "give --checkpoint PATH, or --random with --config")
     if path is None:
         if config is None:
-            raise BuildError("random weights need a config", "give --config with a known shape, such as tiny")
+            raise BuildError("random weights need sizes", "give --config with known sizes, such as tiny")
         return RandomCheckpoint(preset(family, config), seed or 0)
     if config is not None:
-        raise BuildError("a checkpoint has a config of its own", "leave --config out")
+        raise BuildError("a checkpoint has its own config", "leave --config out")
     return _expect(family, _open(Path(path)))
 
 
@@ -223,7 +223,8 @@ def _open(path: Path) -> Checkpoint:
 
 def _expect(family: Family, checkpoint: Checkpoint) -> Checkpoint:
     if checkpoint.config.family != family:
-        raise UnsupportedModel(f"the checkpoint is of family {checkpoint.config.family}, not {family}")
+        found = checkpoint.config.family
+        raise UnsupportedModel(f"the checkpoint is of family {found}, not {family}", f"build it as {found}")
     return checkpoint
 
 

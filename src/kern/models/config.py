@@ -70,7 +70,7 @@ class TransformerConfig:
             _within(name, getattr(self, name), bounds.get(name, MAX_WIDTH))
         _within("the width of queries, keys and values", self.qkv_size, MAX_WIDTH)
         if self.heads % self.kv_heads:
-            raise UnsupportedModel(f"{self.heads} query heads are no multiple of {self.kv_heads} key heads")
+            raise UnsupportedModel(f"{self.heads} query heads are not a multiple of {self.kv_heads} key heads")
         if self.head_dim % 2:
             raise UnsupportedModel(f"head_dim {self.head_dim} is odd, so rotary positions cannot pair it")
         self._check_rope()

@@ -74,7 +74,9 @@ def read_gguf(path: Path) -> GgufFile:
         with open(open_regular(path), "rb") as file:
             return _Header(path, file.fileno(), os.fstat(file.fileno()).st_size).read()
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+        raise CheckpointError(
+            f"cannot read {path}: {error.strerror or error}", "give a GGUF file that you can read"
+        ) from error
     except _Damaged as error:
         raise CheckpointError(f"{path} is not a whole GGUF file: {error}", "fetch the file again") from None
 

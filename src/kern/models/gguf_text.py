@@ -44,7 +44,8 @@ def _text(metadata: Mapping[str, Any]) -> TextSource:
     model = metadata.get(f"{_GGML}model")
     read = {"gpt2": _byte_level, "llama": _sentencepiece}.get(model) if isinstance(model, str) else None
     if read is None:
-        raise CheckpointError(f"the GGUF's tokenizer is {shown(model)}", f"'gpt2' and 'llama' are read; {ELSEWHERE}")
+        has = "has no tokenizer" if model is None else f"has a tokenizer of kind {shown(model)}"
+        raise CheckpointError(f"the GGUF {has}", f"known kinds: gpt2, llama; {ELSEWHERE}")
     return read(metadata)
 
 
@@ -53,7 +54,7 @@ def _byte_level(metadata: Mapping[str, Any]) -> TextSource:
     pre = PRE_TOKENIZERS.get(name or "")
     if pre is None:
         has = "does not name its pre-tokenizer" if name is None else f"has the pre-tokenizer {shown(name)}"
-        raise CheckpointError(f"the GGUF {has}", f"read are {', '.join(PRE_TOKENIZERS)}; {ELSEWHERE}")
+        raise CheckpointError(f"the GGUF {has}", f"known: {', '.join(PRE_TOKENIZERS)}; {ELSEWHERE}")
     if value(metadata, f"{_GGML}add_space_prefix", bool):
         raise CheckpointError(f"{_GGML}add_space_prefix in the GGUF is True, and no space is put first", ELSEWHERE)
     return _assembled(

@@ -12,7 +12,7 @@ _GAP: Final = "for filling gaps in code, which is not built"
 
 TEXT_FIELDS: Final[Table] = {
     "tokenizer.ggml.model": obeyed("`gpt2` (byte-level BPE) or `llama` (SentencePiece); others are refused"),
-    "tokenizer.ggml.pre": obeyed("of `gpt2`: see below; others are refused, and so is none"),
+    "tokenizer.ggml.pre": obeyed("of `gpt2`: see the table above; others are refused, and so is none"),
     "tokenizer.ggml.tokens": obeyed(),
     "tokenizer.ggml.token_type": obeyed("normal, unknown, control, user-defined, unused, byte"),
     "tokenizer.ggml.merges": obeyed("of `gpt2`"),

@@ -40,7 +40,8 @@ class HuggingFaceCheckpoint:
         content = read_file(folder / _CONFIG)
         if content is None:
             raise CheckpointError(
-                f"{folder} has no {_CONFIG}", where_gguf_is(folder) or "give a folder as Hugging Face has it"
+                f"{folder} has no {_CONFIG}",
+                where_gguf_is(folder) or "give a model's folder as downloaded from Hugging Face, or a GGUF file",
             )
         self._config = read_json(folder / _CONFIG, content)
 

@@ -35,7 +35,7 @@ def check_output(output: Path, force: bool) -> None:
     if not force:
         raise OutputError(f"{output} exists", "give --force to replace it, or another folder")
     if not _is_replaceable(output):
-        raise OutputError(f"{output} is no artifact folder, so it is not replaced", "give another folder")
+        raise OutputError(f"{output} is not an artifact folder, so it is not replaced", "give another folder")
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def render(tokenizer: Tokenizer, messages: Sequence[Message]) -> str:
 
     settings = tokenizer.settings
     if settings.chat_template is None:
-        raise ChatError("this folder has no chat template", "give the prompt as it is, without --chat")
+        raise ChatError("this folder has no chat template", "give a prompt as it is: `kern run` without --chat")
     names: dict[str, Any] = {
         **settings.special_tokens,
         "messages": list(messages),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,8 +72,8 @@ def score(
 
 def check_text(ids: Ids, tokenizer: Tokenizer, capacity: int) -> list[int]:
     """The ids as integers. Raises PromptError for what cannot be scored: too few or too many tokens, or a wrong id."""
-    given = token_ids(ids, tokenizer)
-    if len(given) == 1:
-        raise PromptError("the text has one token", "a score needs at least two")
+    given = [] if isinstance(ids, Sequence) and not ids else token_ids(ids, tokenizer)
+    if len(given) < 2:
+        raise PromptError(f"the text has {counted(len(given), 'token')}", "a score needs at least two tokens")
     check_room(f"the text has {counted(len(given), 'token')}", len(given) - 1, capacity, tokenizer.settings)
     return given

@@ -129,9 +129,9 @@ def token_ids(ids: Ids, tokenizer: Tokenizer) -> list[int]:
     for place, given in enumerate(ids):
         id = as_integer(given)
         if id is None:
-            raise PromptError(f"token id {given!r} at place {place} is not an integer", f"ids are 0…{vocabulary - 1}")
+            raise PromptError(f"token id {given!r} at index {place} is not an integer", f"ids are 0…{vocabulary - 1}")
         if not 0 <= id < vocabulary:
-            raise PromptError(f"token id {id} at place {place} is out of range", f"ids are 0…{vocabulary - 1}")
+            raise PromptError(f"token id {id} at index {place} is out of range", f"ids are 0…{vocabulary - 1}")
         integers.append(id)
     return integers
 

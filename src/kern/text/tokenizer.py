@@ -73,7 +73,7 @@ class Tokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise NotText(f"the text has half a character at place {error.start}", "give text in UTF-8") from None
+            raise NotText(f"the text has half a character at index {error.start}", "give text in UTF-8") from None
         return self._tokenizer.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -153,7 +153,8 @@ def _text_file(folder: ArtifactFolder) -> str:
         return folder.read_text(TEXT_FILE)
     except FileMissing:
         raise ContractError(
-            f"{folder.path} is no text model: it has no {TEXT_FILE}", "load and run it from Python, with kern.load"
+            f"{folder.path} is not a text model: it has no {TEXT_FILE}",
+            "run one of its programs with `kern call`, or from Python with kern.load",
         ) from None
 
 

@@ -105,7 +105,7 @@ def inside(offset: int, size: int | None) -> str:
 
 def _misaligned(name: str, offset: int, alignment: int, base: int) -> Found:
     if offset % alignment:
-        message = f"offset {offset} is no multiple of the {alignment} bytes that the kernel needs"
+        message = f"offset {offset} is not a multiple of the {alignment} bytes that the kernel needs"
         return Found(MISALIGNED, ("offset",), message, f"move it to a multiple of {alignment}")
     message = f"the kernel needs a multiple of {alignment} bytes, and `{name}` starts at a multiple of {base}"
     return Found(MISALIGNED, (), message, "ask for less alignment in the kernel, or for more in the state")

@@ -89,7 +89,7 @@ def _dimension(scope: Scope, dimension: Expr, ranges: SymbolRanges, weight: bool
         return
     for kind, place, what in faults(dimension, path, scope.manifest.symbols):
         if kind == "symbol":
-            yield SHAPE_SYMBOL_UNKNOWN.at(place, f"`{what}` is no symbol", scope.names["symbol"].hint(str(what)))
+            yield SHAPE_SYMBOL_UNKNOWN.at(place, f"unknown symbol `{what}`", scope.names["symbol"].hint(str(what)))
         else:
             yield SHAPE_FACTOR.at(place, f"{what} as a factor or divisor", "write 1 or more")
     bounds = interval(dimension, ranges)

@@ -43,7 +43,7 @@ KERNEL_UNKNOWN = Code(
 BUFFER_UNKNOWN = Code(
     "K0702",
     "unknown buffer",
-    "An argument names a buffer that `buffers` declares. A kernel's scratch is no buffer and cannot be reached here.",
+    "An argument names a buffer that `buffers` declares. A kernel's scratch is not one of them.",
     edit(f"{_SCALE}/args/1/buf", '"mix"', '"mixed"'),
 )
 STATE_UNKNOWN = Code(
@@ -114,7 +114,7 @@ def _dispatch(scope: Scope, program: str, dispatch: Dispatch, launches: bool) ->
     interface = scope.interfaces.get(dispatch.kernel)
     if interface is None:
         hint = scope.names["kernel"].hint(dispatch.kernel)
-        yield Found(KERNEL_UNKNOWN, ("kernel",), f"`{dispatch.kernel}` is no kernel", hint)
+        yield Found(KERNEL_UNKNOWN, ("kernel",), f"unknown kernel `{dispatch.kernel}`", hint)
     elif len(interface.params) != len(dispatch.args):
         message = f"{counted(len(dispatch.args), 'argument')}, and `{dispatch.kernel}` takes {len(interface.params)}"
         yield Found(ARGUMENT_COUNT, ("args",), message, "give one for each parameter")
@@ -142,18 +142,18 @@ def _unknown(scope: Scope, arg: DispatchArg, path: Path) -> Iterator[Found]:
     if isinstance(arg, BufferArg):
         if arg.buf not in scope.manifest.buffers:
             hint = scope.names["buffer"].hint(arg.buf)
-            yield Found(BUFFER_UNKNOWN, (*path, "buf"), f"`{arg.buf}` is no buffer", hint)
+            yield Found(BUFFER_UNKNOWN, (*path, "buf"), f"unknown buffer `{arg.buf}`", hint)
     elif isinstance(arg, StateArg):
         if arg.state not in scope.manifest.states:
             hint = scope.names["state"].hint(arg.state)
-            yield Found(STATE_UNKNOWN, (*path, "state"), f"`{arg.state}` is no state", hint)
+            yield Found(STATE_UNKNOWN, (*path, "state"), f"unknown state `{arg.state}`", hint)
     elif isinstance(arg, Sym | ExprArg):
         place = (*path, "sym") if isinstance(arg, Sym) else (*path, "expr")
         expr = arg.expr if isinstance(arg, ExprArg) else arg
         for kind, where, what in faults(expr, place, scope.manifest.symbols):
             if kind == "symbol":
                 hint = scope.names["symbol"].hint(str(what))
-                yield Found(SYMBOL_UNKNOWN, where, f"`{what}` is no symbol", hint)
+                yield Found(SYMBOL_UNKNOWN, where, f"unknown symbol `{what}`", hint)
             else:
                 yield Found(values.FACTOR, where, f"{what} as a factor or divisor", "write 1 or more")
 

@@ -117,7 +117,7 @@ def check(scope: Scope, step: Step, ranges: SymbolRanges, path: Path) -> Iterato
 def _expression(scope: Scope, expr: Expr, path: Path) -> Iterator[Diagnostic]:
     for kind, place, what in faults(expr, path, scope.manifest.symbols):
         if kind == "symbol":
-            yield STEP_SYMBOL_UNKNOWN.at(place, f"`{what}` is no symbol", scope.names["symbol"].hint(str(what)))
+            yield STEP_SYMBOL_UNKNOWN.at(place, f"unknown symbol `{what}`", scope.names["symbol"].hint(str(what)))
         else:
             yield STEP_FACTOR.at(place, f"{what} as a factor or divisor", "write 1 or more")
 
@@ -141,7 +141,8 @@ def _grid(size: Expr, limit: int, ranges: SymbolRanges, path: Path) -> Iterator[
         return
     low, high = bounds
     if high > limit:
-        message = f"{show(size)} reaches {number(high)} blocks, more than {limit:,}"
+        axis = "xyz"[int(path[-1])]
+        message = f"grid {axis} can be {number(high)} blocks; the limit is {limit:,}"
         yield GRID_TOO_LARGE.at(path, message, "move this dimension to x, or lower the bound of a symbol")
     if low < 1 and not symbols_from_zero(size, ranges):
         yield GRID_ZERO.at(path, f"{show(size)} can be {number(low)} blocks", "make it 1 or more")
@@ -153,7 +154,7 @@ def _shared_mem(size: Expr, ranges: SymbolRanges, path: Path) -> Iterator[Diagno
         return
     low, high = bounds
     if high > MAX_SHARED_MEM:
-        message = f"{show(size)} reaches {number(high)} bytes, more than {MAX_SHARED_MEM:,}"
+        message = f"shared memory can be {number(high)} bytes; the limit is {MAX_SHARED_MEM:,}"
         yield SHARED_MEM_TOO_LARGE.at(path, message, "use less, or lower the bound of a symbol")
     if low < 0:
         yield SHARED_MEM_NEGATIVE.at(path, f"{show(size)} can be {number(low)} bytes", "write 0 or more")

@@ -46,7 +46,7 @@ SCRATCH_UNKNOWN = Code(
     "K0607",
     "unknown scratch",
     "A step names scratch that the same implementation declares; other kernels' scratch is out of reach. Declare it "
-    "in the kernel's own `scratch`, or mend its name.",
+    "in the kernel's own `scratch`, or fix its name.",
     edit(f"{_FINAL}/args/2", '{"scratch": "parts"}', '{"scratch": "part"}'),
 )
 SCRATCH_DTYPE = Code(
@@ -132,7 +132,7 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
     scratch = declared.get(arg.scratch)
     if scratch is None:
         hint = scope.scratch_names[name].hint(arg.scratch)
-        yield SCRATCH_UNKNOWN.at(path, f"`{arg.scratch}` is no scratch of `{name}`", hint)
+        yield SCRATCH_UNKNOWN.at(path, f"`{name}` has no scratch `{arg.scratch}`", hint)
         return
     size = scope.scratch_bytes[name][arg.scratch]
     # Reserved bytes bound the offset, which is a constant, also where a call's array is smaller: memory stays safe.
@@ -152,7 +152,7 @@ def _literal(arg: Literals, param: Param, path: Path) -> Iterator[Diagnostic]:
     if arg.scalar != param.scalar:
         yield LITERAL_TYPE.at(path, f"a literal {arg.scalar} for `{param}`", f"write it as {param}")
     elif not literal_fits(arg):
-        message = f"{arg.value} is no {arg.scalar}"
+        message = f"{arg.value} is out of range for {arg.scalar}"
         yield LITERAL_RANGE.at((*path, arg.scalar), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
 
 

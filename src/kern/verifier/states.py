@@ -19,7 +19,7 @@ ZERO_SIZE = Code(
 )
 ALIGN_NOT_POWER = Code(
     "K0302",
-    "alignment that is no power of two",
+    "alignment that is not a power of two",
     "Addresses are aligned to powers of two. States start at multiples of 256 bytes anyway; ask for more only where a "
     "kernel needs it.",
     edit("/states/history", '{"bytes_per_token": 512, "granule": 16, "align": 96}',
@@ -68,7 +68,7 @@ def check(scope: Scope) -> Iterator[Diagnostic]:
         yield from _size(state, ("states", name))
         yield from _granule(state, ("states", name))
         if state.align < 1 or state.align & (state.align - 1):
-            message = f"{state.align} is no power of two"
+            message = f"{state.align} is not a power of two"
             yield ALIGN_NOT_POWER.at(("states", name, "align"), message, "write 256, 512, 1024, …")
 
 

@@ -69,7 +69,7 @@ ARGUMENT_KIND = Code(
     "K0514",
     "step argument of another kind",
     "A pointer parameter takes a forwarded argument or a scratch; a scalar takes a forwarded argument or a literal. A "
-    "literal is no address, and a scratch is no number.",
+    "literal is not an address, and a scratch is not a number.",
     edit(f"{_FINAL}/args/2", '{"f32": 0.0}', '{"scratch": "part"}'),
 )
 

@@ -82,7 +82,7 @@ def _program_bounds(scope: Scope, name: str, program: Program) -> Iterator[Diagn
     for symbol, bounds in program.symbols.items():
         path: Path = ("programs", name, "symbols", symbol)
         if symbol not in scope.manifest.symbols:
-            message, hint = f"`{symbol}` is no symbol", scope.names["symbol"].hint(symbol)
+            message, hint = f"unknown symbol `{symbol}`", scope.names["symbol"].hint(symbol)
             yield PROGRAM_BOUNDS_UNKNOWN.at(path, message, hint, anchor="key")
             continue
         if symbol not in scope.ranges.symbols:

@@ -21,7 +21,7 @@ SYMBOL_UNUSED = Code(
     "K0901",
     "unused symbol",
     "Callers give a value for the symbols that their program uses, and nothing uses this one: no shape, no grid, no "
-    "shared memory, no argument. Bounds inside a program are no use of it.",
+    "shared memory, no argument. Bounds inside a program do not use it.",
     Example(
         {"/symbols/spare": '{"max": 8}'},
         {"/symbols/spare": '{"max": 8}', "/kernels/scale/impl/steps/0/grid/1": '{"sym": "spare"}'},

@@ -70,7 +70,7 @@ def literal(arg: Literals, scalar: Scalar) -> Found | None:
         return Found(LITERAL_TYPE, (), f"a literal {arg.scalar} for `{scalar}`", f"write it as {scalar}")
     if literal_fits(arg):
         return None
-    message = f"{arg.value} is no {arg.scalar}"
+    message = f"{arg.value} is out of range for {arg.scalar}"
     return Found(LITERAL_RANGE, (arg.scalar,), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
 
 

@@ -16,8 +16,12 @@ def build(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A Hugging Face folder or a GGUF file; weights become bf16.")
     ] = None,
-    random: Annotated[bool, typer.Option("--random", help="Random weights, at the sizes of --config.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random weights, 0 if not given.")] = None,
+    random: Annotated[
+        bool, typer.Option("--random", metavar="", help="Random weights, at the sizes of --config.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of the random weights, 0 if not given.")
+    ] = None,
     config: Annotated[
         str | None, typer.Option(metavar="SIZES", help="Known sizes for --random, such as `qwen3-4b` or `tiny`.")
     ] = None,
@@ -31,7 +35,7 @@ def build(
     ] = "auto",
     sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Most sequences that one call decodes.")] = 1,
     chunk: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of prompts that one call takes.")] = 512,
-    weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Write the weights file.")] = True,
+    weights: Annotated[bool, typer.Option("--weights/--no-weights", metavar="", help="Write the weights file.")] = True,
     capture: Annotated[
         Path | None,
         typer.Option(metavar="DUMP", help="Run on vLLM's kernels, recorded by `kern capture` from the same model."),
@@ -43,13 +47,13 @@ def build(
         ),
     ] = None,
     taps_before: Annotated[
-        bool, typer.Option("--taps-before", help="Give the draft each layer's input instead of its output.")
+        bool, typer.Option("--taps-before", metavar="", help="Give the draft each layer's input instead of its output.")
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse a checkpoint that has unknown settings."),
+        typer.Option("--strict", metavar="", help="Refuse a checkpoint that has unknown settings."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Replace the folder if it is there.")] = False,
 ) -> None:
     """Run a provider's generator: write manifest, kernels, weights and tokenizer as an artifact folder.
 

@@ -27,7 +27,9 @@ def capture(
 
 def mine(
     dump: Annotated[Path, typer.Argument(metavar="DUMP", help="What `kern capture` wrote, or one process's folder.")],
-    abi: Annotated[bool, typer.Option("--abi", help="Only show which kernels a manifest could launch.")] = False,
+    abi: Annotated[
+        bool, typer.Option("--abi", metavar="", help="Only show which kernels a manifest could launch.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Analyse a recording: its passes, their token counts, and what every kernel is given, as expressions.

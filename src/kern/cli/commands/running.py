@@ -14,22 +14,28 @@ from kern.cli.spec_option import Spec
 def run(
     path: Artifact,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, less one newline at its end.")
+        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, without the newline at its end.")
     ] = None,
     prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", metavar="", help="Put the prompt into the model's chat template.")
+    ] = False,
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The chat's system message; only with --chat.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 128,
-    ignore_stop: Annotated[bool, typer.Option("--ignore-stop", help="Continue after a stop token.")] = False,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens to generate.")] = 128,
+    ignore_stop: Annotated[
+        bool, typer.Option("--ignore-stop", metavar="", help="Continue after a stop token.")
+    ] = False,
     stop: Stop = None,
     chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,
     eager: Eager = False,
-    check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", metavar="", help="Wait after each launch; name the one that fails.")
+    ] = False,
     tune: Tune = False,
     spec: Spec = None,
     quiet: Quiet = False,
@@ -60,7 +66,7 @@ def run(
 def chat(
     path: Artifact,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of one answer.")] = 1024,
     stop: Stop = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
@@ -100,7 +106,7 @@ def score(
 
 def bench(
     path: Artifact,
-    steps: Annotated[int, typer.Option(min=1, help="Decode steps to time.")] = 256,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Decode steps to time.")] = 256,
     chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
@@ -116,7 +122,7 @@ def bench(
             "Each launch is timed on its own, so their sum need not equal the time of the step.",
         ),
     ] = None,
-    decode_only: Annotated[bool, typer.Option("--decode-only", help="Do not time prefill.")] = False,
+    decode_only: Annotated[bool, typer.Option("--decode-only", metavar="", help="Do not time prefill.")] = False,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
@@ -148,21 +154,29 @@ def call(
         list[str] | None, typer.Option("--set", metavar="NAME=N", help="A symbol's value; once for each symbol.")
     ] = None,
     inputs: Annotated[
-        list[str] | None, typer.Option("--in", metavar="NAME=FILE", help="An input from an .npy file; once for each.")
+        list[str] | None,
+        typer.Option("--in", metavar="NAME=FILE", help="Read an input from an .npy file; once for each."),
     ] = None,
     outputs: Annotated[
-        list[str] | None, typer.Option("--out", metavar="NAME=FILE", help="An output or carry into an .npy file.")
+        list[str] | None,
+        typer.Option("--out", metavar="NAME=FILE", help="Write an output or carry to an .npy file; once for each."),
     ] = None,
     repeat: Annotated[
-        int, typer.Option(min=1, max=10**6, help="Runs, one after another; states and carries are kept between them.")
+        int,
+        typer.Option(
+            min=1, max=10**6, metavar="N", help="Runs, one after another; states and carries are kept between them."
+        ),
     ] = 1,
     timed: Annotated[
-        bool, typer.Option("--time", help="Time the runs, then each launch separately in as many further runs.")
+        bool,
+        typer.Option("--time", metavar="", help="Time the runs, then each launch separately in as many further runs."),
     ] = False,
     capacity: Capacity = 4096,
     device: Device = "auto",
     weights: Weights = None,
-    check: Annotated[bool, typer.Option("--check", help="Wait after each launch; name the one that fails.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", metavar="", help="Wait after each launch; name the one that fails.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run one program of any artifact, with its inputs and outputs in .npy files.

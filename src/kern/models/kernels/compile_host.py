@@ -107,7 +107,7 @@ def compiler_command() -> list[str]:
     except ValueError as error:
         raise CompilerMissing(f"no C compiler: CC is {os.environ['CC']!r}: {error}", _INSTALL) from None
     if shutil.which(command[0]) is None:
-        raise CompilerMissing(f"no C compiler: `{command[0]}` is no program on the PATH", _INSTALL)
+        raise CompilerMissing(f"no C compiler: `{command[0]}` is not a program on the PATH", _INSTALL)
     return command
 
 

@@ -49,7 +49,7 @@ def _described(name: str, image: bytes) -> tuple[str, dict[str, KernelInfo]]:
     try:
         elf = Elf(image)
         if elf.machine != cubin.MACHINE:
-            raise BadModule("it is no code for a GPU")
+            raise BadModule("it is not code for a GPU")
         return cubin.describe(elf)
     except BadModule as error:
         raise BadModule(f"the recorded module {name} cannot be used: {error.message}", "record again") from None
