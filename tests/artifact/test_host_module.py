@@ -9,7 +9,7 @@ from kern.artifact.modules import describe
 from kern.artifact.types import KernelInfo, ModuleInfo
 from kern.manifest.params import Layout
 from support.elf import SEGMENT, get, segment_header, with_bytes, with_header, with_section, with_segment
-from support.host_modules import BASELINE, shared_object
+from support.host_modules import BASELINE, FLAGS, shared_object
 
 SOURCE = """
 #include "kern_host.h"
@@ -60,6 +60,48 @@ def test_libraries_of_the_c_library_and_of_openmp_are_allowed() -> None:
         (void)launch;
     }"""
     assert set(read(shared_object(source, "-fopenmp", "-lm")).kernels) == {"root"}
+
+
+@pytest.mark.parametrize("flags", [FLAGS, (*FLAGS, "-nodefaultlibs")], ids=["function", "of no type"])
+@pytest.mark.parametrize(
+    ("function", "effect"),
+    [("_exit", "ends"), ("_Exit", "ends"), ("daemon", "ends"), ("execve", "replaces"), ("fexecve", "replaces"),
+     ("fork", "copies"), ("vfork", "copies"), ("__fork", "copies")],
+)  # fmt: skip
+def test_functions_after_which_the_process_is_gone_or_there_twice_are_refused(
+    function: str, effect: str, flags: tuple[str, ...]
+) -> None:
+    source = f'{SOURCE}\nextern int other(void) __asm__("{function}"); int calls(void) {{ return other(); }}'
+    with pytest.raises(BadModule, match=f"imports `{function}`, which {effect} the process") as refusal:
+        read(shared_object(source, flags=flags))
+    assert "abort()" in refusal.value.help
+
+
+def test_a_function_whose_address_alone_is_taken_is_imported_too() -> None:
+    source = SOURCE + "\n#include <unistd.h>\nvoid (*const table[])(int) = {_exit};"
+    with pytest.raises(BadModule, match="imports `_exit`"):
+        read(shared_object(source, "-Wl,-z,now"))
+
+
+def test_functions_by_which_libraries_give_up_are_allowed() -> None:
+    """Static libraries of linear algebra call exit, and static runtimes of OpenMP pthread_exit."""
+    source = """
+    #include <assert.h>
+    #include <pthread.h>
+    #include <signal.h>
+    #include <stdlib.h>
+    #include "kern_host.h"
+    static void fork(void) {}  // a name of its own
+    KERN_KERNEL(giving_up, "i32") {
+        (void)launch;
+        assert(KERN_ARG(int, 0));
+        fork();
+        if (KERN_ARG(int, 0) == 1) abort();
+        if (KERN_ARG(int, 0) == 2) exit(1);
+        if (KERN_ARG(int, 0) == 3) raise(SIGTERM);
+        if (KERN_ARG(int, 0) == 4) pthread_exit(0);
+    }"""
+    assert set(read(shared_object(source)).kernels) == {"giving_up"}
 
 
 @pytest.mark.parametrize("flag", ["-Wl,-rpath,/tmp", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags,-rpath,/tmp"])

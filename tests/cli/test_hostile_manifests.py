@@ -41,6 +41,12 @@ def junk(folder: Path) -> Path:
     return folder
 
 
+def inside(key: str, members: int) -> bytes:
+    """Halves of characters, each with the key in its pointer."""
+    halves = ", ".join(f'"{index}": "\\ud800"' for index in range(members))
+    return f'{{"{key}": {{{halves}}}}}'.encode()
+
+
 def manifest(of: Callable[[], bytes]) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         (folder / "m.json").write_bytes(of())
@@ -52,6 +58,7 @@ def manifest(of: Callable[[], bytes]) -> Callable[[Path], Path]:
 CASES: Mapping[str, tuple[Callable[[Path], Path], str, str]] = {
     "narrowing programs": (manifest(lambda: text(narrowing(8000, 8000))), "K0901", "7,999 errors"),
     "halves of characters": (manifest(lambda: text(surrogates(400_000))), "K0112", "1,001 errors"),
+    "faults inside an overlong key": (manifest(lambda: inside("n" * 2_000_000, 2000)), "K0112", "1,001 errors"),
     "empty kernel files": (junk, "K1004", "1,500 errors"),
     "unknown names": (manifest(lambda: text(unknown_names(150, 60, 8, 150))), "K0607", "1,650 errors"),
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -81,6 +84,28 @@ def test_a_long_path_with_a_target_is_no_traceback(kern: Kern, tmp_path: Path) -
     done = kern("verify", tmp_path / ("x" * 300), "--target", "host")
     assert (done.code, done.out) == (2, "")
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("variable", ["COLUMNS", "TERMINAL_WIDTH"])
+@pytest.mark.parametrize("width", ["0", "wide", "99999999"])
+def test_a_width_that_no_terminal_has_hides_no_error(tmp_path: Path, variable: str, width: str) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    command = [sys.executable, "-m", "kern"]
+    for args, status, text in (
+        (["verify", str(tmp_path)], 1, "error[K0104]"),
+        (["verify", "-h"], 0, "Check a manifest"),
+    ):
+        done = subprocess.run(
+            [*command, *args],
+            env=os.environ | {variable: width},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == status
+        assert text in done.stdout + done.stderr
+        assert len(done.stdout) < 10_000
 
 
 def test_no_line_ends_in_blanks(kern: Kern, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kern.manifest.codes import CODES
-from kern.manifest.diagnostics import Code, Example
-from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NAME, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
+from kern.manifest.diagnostics import MAX_NAME, Code, Example
+from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
 from kern.verifier import check
 from kern.verifier.example import edited
 

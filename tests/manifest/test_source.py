@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kern.manifest.diagnostics import Diagnostic, pointer
+from kern.manifest.diagnostics import MAX_NAME, Diagnostic, pointer
 from kern.manifest.source import Source
 
 JSON = st.recursive(
@@ -60,3 +60,8 @@ def test_a_key_can_be_meant_and_the_second_of_two_equal_ones() -> None:
 def test_pointers_escape_as_rfc_6901_says() -> None:
     assert pointer(("a/b", "m~n", 0, "")) == "/a~1b/m~0n/0/"
     assert pointer(()) == ""
+
+
+def test_the_pointer_of_an_overlong_key_is_cut_so_that_faults_inside_it_do_not_repeat_it() -> None:
+    assert pointer(("n" * MAX_NAME, "/" * MAX_NAME)) == "/" + "n" * MAX_NAME + "/" + "~1" * MAX_NAME
+    assert pointer(("n" * (MAX_NAME + 1), 0)) == "/" + "n" * MAX_NAME + "…/0"

@@ -43,7 +43,7 @@ BAD_MODULE = Code(
     "K1004",
     "not a usable kernel file",
     "A file in `kernels` is neither a cubin nor a host module, is cut off or damaged, or asks the loader for "
-    "something that a kernel has no need of (a library search path, an unexpected library). A step that pins "
+    "something that a kernel has no need of (a library search path, an unexpected library, fork). A step that pins "
     "no file is looked for in all of them, so each must be readable. Rebuild the file, or take it out of the "
     "folder.",
     FolderExample("kernels/waves.cubin was copied only in part", "kernels/waves.cubin is copied whole"),

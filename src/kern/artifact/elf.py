@@ -124,6 +124,18 @@ class Elf:
 
         The entries are unpacked here: pyelftools drops the bits of st_other in which CUDA marks entry points.
         """
+        for index, strings, (name, info, other, home, _, _) in self._symbols(kind):
+            if info & 0xF == _FUNCTION and info >> 4 in (_GLOBAL, _WEAK):
+                yield Symbol(index, self.string(strings, name), other, home)
+
+    def imported(self) -> Iterator[str]:
+        """The names that the dynamic loader looks up elsewhere, of functions and of all else."""
+        for index, strings, (name, _, _, home, _, _) in self._symbols("SHT_DYNSYM"):
+            if index and not home:
+                yield self.string(strings, name)
+
+    def _symbols(self, kind: str) -> Iterator[tuple[int, bytes, tuple[int, ...]]]:
+        """The index, the string table and the fields of each entry of the symbol table of type `kind`."""
         tables = [section for section in self.sections if section.type == kind]
         if len(tables) > 1:
             raise BadModule(f"it has {len(tables)} symbol tables of one kind")
@@ -134,9 +146,7 @@ class Elf:
                 raise BadModule(f"its symbol table {section.name!r} has a size that cannot be")
             strings = self.data(self.sections[section.link])
             for index, entry in enumerate(_SYMBOL.iter_unpack(self.data(section))):
-                name, info, other, home, _, _ = entry
-                if info & 0xF == _FUNCTION and info >> 4 in (_GLOBAL, _WEAK):
-                    yield Symbol(index, self.string(strings, name), other, home)
+                yield index, strings, entry
 
     def parse(self, structure: str, offset: int) -> Any:
         """One of pyelftools' structures, read at `offset` of the file."""

@@ -26,6 +26,14 @@ ALLOWED_LIBRARIES: Final = frozenset(
 )
 """The libraries that a host module may ask for: the C library's own, OpenMP's, the compiler's."""
 
+ENDS_PROCESS: Final = frozenset({"_exit", "_Exit", "daemon"})
+"""Functions that end the process without the C library's exit handlers, by which kern would know of it."""
+REPLACES_PROCESS: Final = frozenset(
+    {"execl", "execle", "execlp", "execv", "execve", "execveat", "execvp", "execvpe", "fexecve"}
+)
+COPIES_PROCESS: Final = frozenset({"fork", "_Fork", "vfork", "forkpty", "__fork", "__libc_fork", "__vfork"})
+"""Functions after which two processes write kern's output."""
+
 _TYPES: Final[Mapping[str, Param]] = {
     "ptr": Param(direction="inout"),
     **{scalar: Param(scalar=scalar) for scalar in SCALAR_BYTES},
@@ -56,6 +64,7 @@ def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
     if elf.type != "ET_DYN":
         raise BadModule("it is not a shared object", "compile it with -shared -fPIC")
     _check_dynamic(elf)
+    _check_imported(elf)
     target = _target(elf)
     exported = {symbol.name for symbol in elf.functions("SHT_DYNSYM") if symbol.section}
     kernels: dict[str, KernelInfo] = {}
@@ -124,3 +133,19 @@ def _check_dynamic(elf: Elf) -> None:
         if tag == "DT_NEEDED" and (library := elf.string(strings, value)) not in ALLOWED_LIBRARIES:
             allowed = ", ".join(sorted(ALLOWED_LIBRARIES))
             raise BadModule(f"it needs the library {library!r}", f"a host module may need only {allowed}")
+
+
+def _check_imported(elf: Elf) -> None:
+    """Refuse functions after which kern would be gone, or there twice, with no error and a status of success.
+
+    exit, abort and signals are not among them: libraries call them where they cannot go on, and kern says which
+    launch did.
+    """
+    effects = {"ends": ENDS_PROCESS, "replaces": REPLACES_PROCESS, "copies": COPIES_PROCESS}
+    for name in elf.imported():
+        for effect, functions in effects.items():
+            if name in functions:
+                raise BadModule(
+                    f"it imports `{name}`, which {effect} the process",
+                    "a kernel must return; where it cannot go on, let it call abort()",
+                )

@@ -12,6 +12,8 @@ from kern.manifest.errors import KernError
 
 _INTERRUPTED = 130
 _LIMITED = 2
+_WIDTHS = range(20, 1001)
+"""Columns of terminals that are believed."""
 
 
 def main() -> None:
@@ -21,6 +23,7 @@ def main() -> None:
     # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
     _open_output()
+    _believe_width()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -46,6 +49,17 @@ def _open_output() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, it stays open
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _believe_width() -> None:
+    """Forget a width that no terminal has: at 0, as some editors set it, rich prints nothing, errors neither.
+
+    At very many, it would fill help texts up with spaces. typer reads TERMINAL_WIDTH, and fails where it is no number.
+    """
+    for variable in ("COLUMNS", "TERMINAL_WIDTH"):
+        width = os.environ.get(variable)
+        if width is not None and (len(width) > 4 or not width.isdecimal() or int(width) not in _WIDTHS):
+            del os.environ[variable]
 
 
 def _run() -> None:

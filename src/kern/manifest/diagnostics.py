@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 Path = tuple[str | int, ...]
 """Keys and indices from the top of the manifest down to the place meant."""
 
 Anchor = Literal["value", "key"]
 
+MAX_NAME: Final = 256
+"""Longest key, in characters: keys are fields and names, and stand in messages and pointers."""
+
 
 def pointer(path: Path) -> str:
-    """The JSON pointer (RFC 6901) of a path; the whole document is the empty string."""
-    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in path)
+    """The JSON pointer (RFC 6901) of a path; the whole document is the empty string.
+
+    Of a longer key than a manifest may have, only the beginning: everything inside it would repeat all of it.
+    """
+    return "".join("/" + _token(str(token)).replace("~", "~0").replace("/", "~1") for token in path)
+
+
+def _token(name: str) -> str:
+    return name if len(name) <= MAX_NAME else name[:MAX_NAME] + "…"
 
 
 @dataclass(frozen=True, slots=True)

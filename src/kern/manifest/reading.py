@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from kern.manifest import codes
 from kern.manifest.counts import counted
-from kern.manifest.diagnostics import Diagnostic, Path
+from kern.manifest.diagnostics import MAX_NAME, Diagnostic, Path
 from kern.manifest.expressions import INT_LIMIT
 from kern.manifest.sizes import OPERATIONS, oversized
 from kern.manifest.source import Source
@@ -32,9 +32,6 @@ MAX_NESTING = 64
 
 MAX_FAULTS = 1000
 """Most faults of form that are told of one file."""
-
-MAX_NAME = 256
-"""Longest key, in characters: keys are fields and names, and stand in messages and paths."""
 
 MAX_TERMS = 64
 """Most numbers and symbols in one expression, or in a shape's dimensions together."""
