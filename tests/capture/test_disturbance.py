@@ -149,15 +149,20 @@ program.launch(function, (word(10, 4),))"""
 
 BUSY = """
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdint.h>
+static sem_t called;
 static void *body(void *fill) {
-    while (fill)
+    for (int first = 1; fill; first = 0) {
         ((int (*)(uint64_t, unsigned, size_t))fill)(0x710000000000, 1, 1);
+        if (first) sem_post(&called);
+    }
     return fill;
 }
 int busy(void *fill) {
     pthread_t thread;
-    return pthread_create(&thread, NULL, body, fill);
+    int failed = sem_init(&called, 0, 0) || pthread_create(&thread, NULL, body, fill);
+    return failed || sem_wait(&called);
 }
 """
 

@@ -125,7 +125,7 @@ def _only(name: str) -> Callable[[Path], object]:
         (_only("q4.gguf"), "give the GGUF file itself: .*q4.gguf"),
         (_only(shard(1)), f"has {shard(1)}, and no {INDEX}; fetch the index"),
         (lambda folder: (folder / "adapter_config.json").touch(), "adapter_config.json, an adapter; merge it"),
-        (lambda folder: (folder / "config.json").unlink(), "has no config.json; give a folder"),
+        (lambda folder: (folder / "config.json").unlink(), "has no config.json; give a model's folder"),
         (lambda folder: (folder / "config.json").rename(folder / "m.gguf"), "no config.json; give the GGUF .*m.gguf"),
         (lambda folder: (folder / INDEX).write_text('{"weight_map": {}}'), "has no weight_map"),
     ],
