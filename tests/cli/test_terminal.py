@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import get_args, get_type_hints
 
 import pytest
+from typer.models import OptionInfo
 
 from cli.conftest import Kern
+from kern.cli.app import app
 from kern.cli.terminal import wrapped
 
 COMMANDS = ["verify", "build", "inspect", "run", "chat", "score", "bench", "call", "capture", "mine", "doctor"]
@@ -38,3 +41,17 @@ def test_a_line_is_left_whole_in_a_file_or_pipe(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "40")
 
     assert wrapped(LINE, 10) == LINE
+
+
+def test_an_option_that_its_metavar_repeats_has_its_name_spelled_out() -> None:
+    """typer 0.27.0 takes such a metavar for the name: `--DEVICE`."""
+    spelled = []
+    for command in app.registered_commands:
+        assert command.callback is not None
+        for name, hint in get_type_hints(command.callback, include_extras=True).items():
+            options = [each for each in get_args(hint) if isinstance(each, OptionInfo)]
+            for option in options:
+                if (option.metavar or "").lower() == name:
+                    assert option.param_decls, (command.callback.__name__, name)
+                    spelled.append(name)
+    assert set(spelled) == {"device", "target"}

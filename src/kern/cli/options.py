@@ -18,7 +18,10 @@ Target = Annotated[
 ]
 Artifact = Annotated[Path, typer.Argument(metavar="DIR", help="An artifact folder.")]
 Device = Annotated[
-    str, typer.Option(metavar="DEVICE", help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for.")
+    str,
+    typer.Option(
+        "--device", metavar="DEVICE", help="`host`, `cuda`, `cuda:N`, or `auto`: what the kernels were built for."
+    ),
 ]
 Capacity = Annotated[
     int, typer.Option(min=1, max=2**31, metavar="N", help="Tokens of one sequence that the states have room for.")
