@@ -52,6 +52,7 @@ def test_an_option_that_its_metavar_repeats_has_its_name_spelled_out() -> None:
             options = [each for each in get_args(hint) if isinstance(each, OptionInfo)]
             for option in options:
                 if (option.metavar or "").lower() == name:
-                    assert option.param_decls, (command.callback.__name__, name)
+                    # In Annotated, typer keeps the first name where a default would be.
+                    assert f"--{name}" in (option.default, *(option.param_decls or ())), command.callback.__name__
                     spelled.append(name)
     assert set(spelled) == {"device", "target"}
