@@ -104,7 +104,7 @@ def run(data: bytes, folder: Path) -> str:
     family = "qwen3" if b'"qwen3"' in files.get("config.json", b"") else "llama"
     (folder / WEIGHTS).write_bytes(_models()[family][WEIGHTS])
     for name, content in files.items():
-        if name.endswith(".json") and "/" not in name and "\0" not in name and len(name) < 200:
+        if name.endswith(".json") and "/" not in name and "\0" not in name and len(name.encode()) < 200:
             (folder / name).write_bytes(content)
     checkpoint = HuggingFaceCheckpoint(folder)
     config = checkpoint.config
