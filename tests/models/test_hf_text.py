@@ -319,3 +319,13 @@ def test_settings_that_would_be_read_wrongly_are_refused_by_name(
 def test_the_older_files_are_checked_as_well(tmp_path: Path, name: str, content: Any) -> None:
     with pytest.raises(CheckpointError, match=rf"{name}\.json"):
         text_of_folder(folder(tmp_path / "m", **{name: content}), CONFIG)
+
+
+def test_a_template_with_a_token_that_has_no_ids_is_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", library("<begin>", "<end>", template="<begin> $A"), tokenizer_config={})
+    document = json.loads((path / "tokenizer.json").read_text())
+    document["post_processor"]["single"][0]["SpecialToken"]["id"] = "<other>"
+    (path / "tokenizer.json").write_text(json.dumps(document))
+
+    with pytest.raises(CheckpointError, match="a template with the token '<other>', which has no ids"):
+        text_of_folder(path, CONFIG)

@@ -82,5 +82,9 @@ def _template(
     texts = [place for place, piece in enumerate(pieces) if "Sequence" in piece]
     if len(texts) != 1:
         raise CheckpointError(f"{path} has a template with {len(texts)} texts in place of one", _WAY_OUT)
-    ids = [tuple(tokens[piece["SpecialToken"]["id"]]["ids"]) if "Sequence" not in piece else () for piece in pieces]
+    names = [None if "Sequence" in piece else piece["SpecialToken"]["id"] for piece in pieces]
+    unknown = [name for name in names if name is not None and name not in tokens]
+    if unknown:
+        raise CheckpointError(f"{path} has a template with the token {shown(unknown[0])}, which has no ids", _WAY_OUT)
+    ids = [() if name is None else tuple(tokens[name]["ids"]) for name in names]
     return sum(ids[: texts[0]], ()), sum(ids[texts[0] :], ())
