@@ -35,7 +35,7 @@ def limited(kind: int, limit: int, *command: object, **streams: object) -> subpr
 def test_too_few_open_files_are_said_and_no_folder_is_called_invalid(tiny: Path, limit: int, command: str) -> None:
     more = ["--prompt-ids", "1,2", "--max-tokens", "1"] if command == "run" else []
     done = limited(resource.RLIMIT_NOFILE, limit, command, tiny, *more)
-    assert done.returncode
+    assert done.returncode == 2
     first, second = done.stderr.splitlines()[-2:]
     assert first.startswith(f"kern: {tiny}/kernels/" if command == "verify" else "kern: ")
     assert "Too many open files" in first

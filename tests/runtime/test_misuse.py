@@ -127,3 +127,11 @@ def test_a_capacity_is_an_integer_of_at_least_one(folder: Path, count: Any) -> N
         kern.load(folder, capacity=count)
     with pytest.raises(BadCapacity, match="sequences is"):
         kern.load(folder, sequences=count)
+
+
+def test_the_error_to_catch_is_public() -> None:
+    assert kern.KernError is KernError
+    with pytest.raises(kern.KernError) as caught:
+        kern.load("/nowhere")
+    assert caught.value.message
+    assert caught.value.help

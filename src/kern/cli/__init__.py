@@ -31,8 +31,9 @@ def main() -> None:
         with interruptible():
             _run()
     except KernError as error:
-        _tell(error.message, _limit_help(error) or error.help)
-        sys.exit(error.exit_code)
+        help = _limit_help(error)
+        _tell(error.message, help or error.help)
+        sys.exit(_LIMITED if help else error.exit_code)
     except (OSError, MemoryError, ImportError, RuntimeError) as error:
         help = _limit_help(error)
         if help is None and not isinstance(error, OSError):
