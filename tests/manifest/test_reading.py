@@ -153,11 +153,11 @@ def test_a_flood_of_faults_is_told_in_part(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rest"),
     [
-        (MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(1500))), "500 more faults"),
-        (MINIMAL.replace('"m"', '"' + "\\ud800" * 1001 + '"'), "1 more fault"),
+        (MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(1500))), "500 more errors"),
+        (MINIMAL.replace('"m"', '"' + "\\ud800" * 1001 + '"'), "1 more error"),
         (
             MINIMAL.replace('"m"', '"' + "\\ud800" * 900 + '"' + "".join(f', "f{i}": 0' for i in range(300))),
-            "200 more faults",
+            "200 more errors",
         ),
     ],
 )

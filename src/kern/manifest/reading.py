@@ -130,8 +130,8 @@ def _bounded(found: list[Diagnostic], more: int, source: Source) -> tuple[Diagno
     more += len(told[MAX_FAULTS:])
     if not more:
         return tuple(told)
-    message = f"{counted(more, 'more fault')} of form, besides the first {MAX_FAULTS:,}"
-    last = replace(told[:MAX_FAULTS][-1], code=codes.TOO_MANY.id, message=message, help="mend these first")
+    message = f"{counted(more, 'more error')} of form, besides the first {MAX_FAULTS:,}"
+    last = replace(told[:MAX_FAULTS][-1], code=codes.TOO_MANY.id, message=message, help="fix these first")
     return (*told[:MAX_FAULTS], last)
 
 

@@ -46,7 +46,7 @@ SCRATCH_UNKNOWN = Code(
     "K0607",
     "unknown scratch",
     "A step names scratch that the same implementation declares; other kernels' scratch is out of reach. Declare it "
-    "in the kernel's own `scratch`, or mend its name.",
+    "in the kernel's own `scratch`, or fix its name.",
     edit(f"{_FINAL}/args/2", '{"scratch": "parts"}', '{"scratch": "part"}'),
 )
 SCRATCH_DTYPE = Code(
