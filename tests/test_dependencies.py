@@ -17,7 +17,7 @@ FIXED = {
     "pydantic": ("2.4.0", "CVE-2024-3772: a regular expression that takes very long"),
     "pytest": ("9.0.3", "CVE-2025-71176: a temporary folder of a predictable name"),
 }
-"""The first version without the holes that the advisories of each package tell of (PyPI's, in November 2026)."""
+"""The first version without the hole, by package: add to it when an advisory is published."""
 
 
 def release(version: str) -> tuple[int, ...]:
