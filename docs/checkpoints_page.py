@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kern.models.fields import Table, accepted
+from kern.models.generation_fields import GENERATION_FIELDS
 from kern.models.gguf_fields import ARCHITECTURE_FIELDS, GGUF_FIELDS
 from kern.models.hf_fields import HF_FIELDS, ROPE_FIELDS
 from kern.models.speculation.checkpoint import CONFIDENCE
@@ -75,6 +76,7 @@ def page() -> str:
         _ROPE,
         _section("`config.json`", HF_FIELDS),
         _section("`rope_parameters` and `rope_scaling` in `config.json`", ROPE_FIELDS),
+        _section("`generation_config.json`", GENERATION_FIELDS),
         _section("`config.json` of a DSpark draft, where it differs", own),
         _section("GGUF", GGUF_FIELDS),
         _section("GGUF, below the architecture's name (`llama.block_count`)", ARCHITECTURE_FIELDS).rstrip("\n") + "\n",

@@ -132,10 +132,33 @@ def test_the_demo_is_built_again_where_kern_is_newer(tmp_path: Path) -> None:
 
     manifest = tmp_path / "manifest.json"
     assert would_build()
-    manifest.write_text('"begin_spec"')
+    manifest.touch()
     parts = *(ROOT / "src" / "kern").rglob("*"), *(ROOT / "assets").rglob("*")
     newest = max(path.stat().st_mtime for path in parts if path.is_file() and path.suffix != ".pyc")
     os.utime(manifest, (newest + 60, newest + 60))
     assert not would_build()
     os.utime(manifest, (newest - 60, newest - 60))
     assert would_build()
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_the_demo_is_built_again_where_this_kern_cannot_run_it(tmp_path: Path, status: int) -> None:
+    """A folder of an older kern may be younger than the sources: a copy, or one that a checkout went back beside."""
+    (tmp_path / "folder").mkdir()
+    manifest, log = tmp_path / "folder" / "manifest.json", tmp_path / "log"
+    manifest.touch()
+    os.utime(manifest, (2**32, 2**32))
+    for program in ("kern", "python"):
+        (tmp_path / program).write_text(f'#!/bin/sh\necho "$*" >>{log}\ncase "$*" in *--spec*) exit {status};; esac\n')
+        (tmp_path / program).chmod(0o755)
+    options = ["-o", ".venv/installed", f"ARTIFACT={manifest.parent}", f"BIN={tmp_path}"]
+    subprocess.run(["make", *options, "demo"], cwd=ROOT, capture_output=True, check=True)
+
+    tried, *then = log.read_text().splitlines()
+    assert tried.startswith(f"run {manifest.parent} --spec ")
+    assert [line.split()[0] for line in then] == [
+        *(["build"] if status else []),
+        "verify",
+        "run",
+        "examples/speculation/show.py",
+    ]

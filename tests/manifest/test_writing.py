@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -97,6 +98,28 @@ def test_the_schema_accepts_what_the_reader_accepts() -> None:
     validator.validate(json.loads(write(built())))
     for bad in ['{"meta": {"version": 2, "model": "m"}}', write(built()).replace('"in buffer', '"into buffer')]:
         assert list(validator.iter_errors(json.loads(bad)))
+
+
+def test_the_schema_has_the_bounds_of_names_and_shapes() -> None:
+    validator = jsonschema.Draft202012Validator(json_schema())
+
+    def renamed(section: str, length: int) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(write(built()))
+        document[section]["k" * length] = next(iter(document[section].values()))
+        return document
+
+    def shaped(dimensions: int) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(write(built()))
+        next(iter(document["buffers"].values()))["shape"] = [1] * dimensions
+        return document
+
+    for section in ("symbols", "states", "buffers", "kernels", "programs"):
+        validator.validate(renamed(section, 256))
+        assert [error.validator for error in validator.iter_errors(renamed(section, 257))] == ["maxLength"]
+    validator.validate(shaped(64))
+    assert [error.validator for error in validator.iter_errors(shaped(65))] == ["maxItems"]
+    later = json.loads(write(built()).replace('"version": 2', '"version": 3'))
+    assert [error.validator for error in validator.iter_errors(later)] == ["const"]
 
 
 def test_symbols_and_literals_keep_their_types() -> None:

@@ -162,13 +162,14 @@ def test_unknown_settings_are_one_warning_and_an_error_with_strict(tmp_path: Pat
     folder = saved(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"warp": 1} | {f"w{i}\n": i for i in range(30)}))
+    (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "weft": 1}))
     (folder / "tokenizer.model").touch()
     code, lines = built("--checkpoint", str(folder), "-o", str(tmp_path / "out"))
 
     assert (code, len(lines)) == (0, 3)
     assert lines[0].endswith("has no tokenizer.json, only tokenizer.model: prompts are token ids")
     assert lines[1].startswith("warning: unknown settings of the checkpoint: warp, 'w0")
-    assert lines[1].endswith(" and 11 more; they are ignored")
+    assert lines[1].endswith(" and 12 more; they are ignored")
     with pytest.raises(UnsupportedModel, match="unknown settings of the checkpoint: warp, "):
         built("--strict", "--checkpoint", str(folder), "-o", str(tmp_path / "strict"))
     assert not (tmp_path / "strict").exists()

@@ -11,7 +11,9 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
 from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.hf_text import text_of_folder
+from kern.models.config import UnsupportedModel
+from kern.models.generation_fields import GENERATION_FIELDS
+from kern.models.hf_text import text_of_folder, unknown_generation
 from kern.text import Tokenizer
 from kern.text.chat import render
 from kern.text.contract import DecodeBytes, TextSettings
@@ -200,6 +202,26 @@ def test_an_id_that_any_file_calls_an_end_ends_a_text(
     tmp_path: Path, files: dict[str, Any], config: Any, stops: tuple[int, ...]
 ) -> None:
     assert text_of_folder(folder(tmp_path / "m", **files), CONFIG | {"eos_token_id": config}).stop_ids == stops
+
+
+@pytest.mark.parametrize("field", [name for name, each in GENERATION_FIELDS.items() if each.verdict == "refused"])
+def test_a_setting_of_generation_that_would_change_the_choice_is_refused(tmp_path: Path, field: str) -> None:
+    path = folder(tmp_path / "odd", generation_config={field: "odd"})
+    (path / "tokenizer.json").unlink()  # prompts of ids are continued, too
+
+    with pytest.raises(UnsupportedModel, match=f"^{field} in generation_config.json is 'odd'; .*take it out"):
+        text_of_folder(path, CONFIG)
+    for number, value in enumerate((None, *GENERATION_FIELDS[field].unless)):
+        with_it = folder(tmp_path / str(number), generation_config={field: value})
+        assert text_of_folder(with_it, CONFIG) == text_of_folder(folder(tmp_path / f"{number} without"), CONFIG)
+
+
+def test_settings_of_sampling_change_nothing(tmp_path: Path) -> None:
+    odd = {name: ["odd"] for name, each in GENERATION_FIELDS.items() if each.verdict == "irrelevant"}
+    sampled = folder(tmp_path / "sampled", generation_config=odd | {"warp": 1})
+
+    assert text_of_folder(sampled, CONFIG) == text_of_folder(folder(tmp_path / "plain"), CONFIG)
+    assert unknown_generation(sampled) == ("generation_config.warp",)
 
 
 def test_a_beginning_from_tokenizer_and_template_comes_once(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ NOT_JSON = Code(
     "K0102",
     "not JSON",
     "The text breaks off from JSON (RFC 8259) at the place shown. Comments, trailing commas and single quotes are not "
-    "part of it. Manifests are generated: mend the generator, or write the file with `kern.manifest.writing.write`.",
+    "part of it. Manifests are generated: fix the generator, or write the file with `kern.manifest.writing.write`.",
     _edit("/meta", '{"version": 2, "model": "example",}', '{"version": 2, "model": "example"}'),
 )
 UNKNOWN_FIELD = Code(
@@ -107,9 +107,9 @@ SURROGATE = Code(
 )
 TOO_MANY = Code(
     "K0113",
-    "too many faults",
+    "too many errors",
     "A file with more than a thousand errors of form is not a manifest with mistakes but another file, or one of a "
-    "generator gone wrong. The first thousand are told, and the number of the rest.",
+    "generator gone wrong. The first thousand are reported, and the number of the rest.",
     FolderExample("a manifest.json in which every number is written as NaN", "numbers written as numbers"),
 )
 

@@ -40,12 +40,14 @@ def irrelevant(note: str) -> Field:
     return Field("irrelevant", note)
 
 
-def check_fields(settings: Mapping[str, Any], table: Table) -> None:
-    """Raises UnsupportedModel for the first field that `table` refuses, by its name and value."""
+def check_fields(settings: Mapping[str, Any], table: Table, where: str = "") -> None:
+    """Raises UnsupportedModel for the first field that `table` refuses, by its name (and `where` it is) and value."""
     for name, value in settings.items():
         field = field_of(name, table)
         if field is not None and field.verdict == "refused" and value is not None and value not in field.unless:
-            raise UnsupportedModel(f"{name} is {shown(value)}", field.note or f"only {accepted(field)} can be built")
+            raise UnsupportedModel(
+                f"{name}{where} is {shown(value)}", field.note or f"only {accepted(field)} can be built"
+            )
 
 
 def unknown_fields(settings: Mapping[str, Any], table: Table) -> Iterator[str]:

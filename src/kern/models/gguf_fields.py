@@ -19,6 +19,8 @@ GGUF_FIELDS: Final[Table] = {
     "general.type": refused("only a model's own file can be built", "model"),
     "general.quantization_version": refused("", 2),
     "general.file_type": irrelevant("every tensor has its own type"),
+    "general.sampling.penalty_repeat": refused("the most likely token is chosen as it is", 1),
+    "general.sampling.*": irrelevant("sampling; the most likely token is chosen"),
     "general.*": irrelevant(_RECORD),
     "split.no": obeyed("which part of a split file this is"),
     "split.count": obeyed("all parts are read, from the folder of the first"),

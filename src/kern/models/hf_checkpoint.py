@@ -17,7 +17,7 @@ from kern.models.config import TransformerConfig
 from kern.models.folder_files import mapped, read_file, read_json
 from kern.models.hf_config import check_architecture, from_hugging_face, unknown_settings
 from kern.models.hf_shards import Shards, read_shards, where_gguf_is
-from kern.models.hf_text import text_of_folder
+from kern.models.hf_text import text_of_folder, unknown_generation
 
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
@@ -64,8 +64,8 @@ class HuggingFaceCheckpoint:
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """The fields of config.json of which nothing is known."""
-        return unknown_settings(self._config)
+        """The fields of config.json and generation_config.json of which nothing is known. Raises CheckpointError."""
+        return (*unknown_settings(self._config), *unknown_generation(self._folder))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from kern.models.fields import Table, irrelevant, obeyed, refused
+from kern.models.generation_fields import GENERATION_FIELDS
 
 _MOE: Final = "a mixture of experts is not built"
 _BIAS: Final = "biases are not built"
 _SCALED: Final = "a scale that llama and qwen3 do not have"
 _QUANTISED: Final = "give the checkpoint before its quantisation, or a GGUF file"
 _TRAINING: Final = "training"
-_SAMPLING: Final = "generation; the caller decides"
 _RECORD: Final = "a record of how the file was made"
 _OUTPUT: Final = "what transformers returns"
 _IDS: Final = "an id; the tokenizer's files decide"
@@ -29,7 +29,7 @@ HF_FIELDS: Final[Table] = {
     "max_position_embeddings": obeyed("default 2048, qwen3 32768"),
     "rms_norm_eps": obeyed("default 1e-6"),
     "tie_word_embeddings": obeyed("default false; with true, a head in the file must equal the embedding"),
-    "eos_token_id": obeyed("a stop id, unless generation_config.json has its own"),
+    "eos_token_id": obeyed("an id or several: stop ids, beside those of generation_config.json and of the tokenizer"),
     "rope_theta": obeyed("default 10000"),
     "rope_scaling": obeyed("transformers 4's name of `rope_parameters`; refused where both differ"),
     "rope_parameters": obeyed("see below"),
@@ -139,18 +139,18 @@ HF_FIELDS: Final[Table] = {
     "num_labels": irrelevant("of classifiers; their heads are refused as tensors"),
     "problem_type": irrelevant("of classifiers; their heads are refused as tensors"),
     "finetuning_task": irrelevant("of classifiers; their heads are refused as tensors"),
-    "task_specific_params": irrelevant(_SAMPLING),
-    **dict.fromkeys(
-        (
+    "task_specific_params": irrelevant("how to ask for each of several tasks; the caller decides"),
+    **{
+        name: GENERATION_FIELDS[name]
+        for name in (
             "max_length", "min_length", "max_new_tokens", "min_new_tokens", "do_sample", "early_stopping", "num_beams",
             "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "min_p", "typical_p",
             "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
             "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
             "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
             "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
-        ),
-        irrelevant(_SAMPLING),
-    ),
+        )
+    },
     "transformers_version": irrelevant(_RECORD),
     "transformers.js_config": irrelevant(_RECORD),
     "_name_or_path": irrelevant(_RECORD),

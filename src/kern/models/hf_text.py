@@ -8,21 +8,25 @@ from typing import Any, Final
 
 from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import shown
+from kern.models.fields import check_fields, unknown_fields
 from kern.models.folder_files import read_file
+from kern.models.generation_fields import GENERATION_FIELDS
 from kern.models.hf_tokenizer import FolderTokenizer, folder_tokenizer
 from kern.models.hf_tokens import folder_tokens, optional_settings, spelled
 
 _CONFIG: Final = "tokenizer_config.json"
+_GENERATION: Final = "generation_config.json"
 _AGREE: Final = "make the two files agree: versions of transformers obey one or the other"
 
 
 def text_of_folder(folder: Path, config: Mapping[str, Any]) -> TextSource:
     """Tokenizer, stop ids and chat template, as far as `folder` has them; `config` is its config.json.
 
-    Raises CheckpointError.
+    Raises CheckpointError, and UnsupportedModel where generation_config.json asks for more than the most likely token.
     """
-    generation = optional_settings(folder / "generation_config.json")
-    stops = (*_ids(generation, folder / "generation_config.json"), *_ids(config, folder / "config.json"))
+    generation = optional_settings(folder / _GENERATION)
+    check_fields(generation, GENERATION_FIELDS, f" in {_GENERATION}")
+    stops = (*_ids(generation, folder / _GENERATION), *_ids(config, folder / "config.json"))
     path = folder / "tokenizer.json"
     content = read_file(path)
     if content is None:
@@ -39,6 +43,12 @@ def text_of_folder(folder: Path, config: Mapping[str, Any]) -> TextSource:
         chat_template=_chat_template(folder, settings),
         special_tokens=({} if pad is None else {"pad_token": pad}) | dict(tokens.named),
     )
+
+
+def unknown_generation(folder: Path) -> tuple[str, ...]:
+    """The fields of generation_config.json of which nothing is known. Raises CheckpointError."""
+    generation = optional_settings(folder / _GENERATION)
+    return tuple(f"generation_config.{name}" for name in unknown_fields(generation, GENERATION_FIELDS))
 
 
 def _ids(settings: Mapping[str, Any], path: Path) -> tuple[int, ...]:

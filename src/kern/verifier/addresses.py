@@ -18,7 +18,7 @@ DTYPE = Code(
     "K0707",
     "buffer of another dtype",
     "A buffer goes only to parameters that point to its own dtype; nothing is converted on the way. Pass another "
-    "buffer, or mend the dtype of the buffer or the parameter.",
+    "buffer, or fix the dtype of the buffer or the parameter.",
     edit(f"{_SCALE}/args/1/buf", '"signal"', '"mixed"'),
 )
 STATE_TO_BUFFER = Code(

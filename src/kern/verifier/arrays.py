@@ -30,7 +30,7 @@ SHAPE_SYMBOL_UNKNOWN = Code(
     "K0403",
     "unknown symbol in a shape",
     "A name in a shape is a symbol that `symbols` declares; the runtime sizes the array by its bounds. Declare the "
-    "symbol, or mend its name.",
+    "symbol, or fix its name.",
     edit("/buffers/mixed/shape", '["row", 128]', '["rows", 128]'),
 )
 WEIGHT_SYMBOL = Code(

@@ -37,7 +37,7 @@ KERNEL_UNKNOWN = Code(
     "K0701",
     "unknown kernel",
     "A dispatch calls a kernel that `kernels` declares, by its name there and not by the symbol in its file. Declare "
-    "the kernel, or mend its name.",
+    "the kernel, or fix its name.",
     edit(f"{_SCALE}/kernel", '"scale_f32"', '"scale"'),
 )
 BUFFER_UNKNOWN = Code(
@@ -56,7 +56,7 @@ SYMBOL_UNKNOWN = Code(
     "K0704",
     "unknown symbol in an argument",
     "A scalar argument is computed from symbols that `symbols` declares; their bounds show that it fits. Declare the "
-    "symbol, or mend its name.",
+    "symbol, or fix its name.",
     edit(f"{_RECORD}/args/2/sym", '"begin"', '"start"'),
 )
 ARGUMENT_COUNT = Code(

@@ -68,7 +68,7 @@ def _past_the_end(call: ExternCall, step: Step, extents: list[int], behind: list
         told = (f"{_OPERANDS[i]} takes {counted(needed[i], 'byte')} of {number(behind[i])}" for i in past)
         message = f"{' and '.join(told)}, at m {m}, n {n}, k {k}"
         place = _place(step.args[past[0]])
-        yield Found(PAST_THE_END, place, message, "correct the extents, the offset or the array")
+        yield Found(PAST_THE_END, place, message, "fix the extents, the offset or the array")
 
 
 def _overlap(dispatch: Dispatch, call: ExternCall, step: Step, needed: tuple[int, int, int]) -> Iterator[Found]:
