@@ -33,7 +33,8 @@ class TorchModel:
 
     def __init__(self, folder: Path, heads: int, kv_heads: int, eps: float) -> None:
         self.weights = {name: tensor.float() for name, tensor in load_file(folder / "weights.safetensors").items()}
-        self.layers = sum(name.endswith("qkv_proj") for name in self.weights)
+        own = (name for name in self.weights if name.startswith("layers."))  # those of a draft begin otherwise
+        self.layers = sum(name.endswith("qkv_proj") for name in own)
         self.heads, self.kv_heads, self.eps = heads, kv_heads, eps
         self.head_dim = self.weights["layers.0.o_proj"].shape[1] // heads
 
