@@ -32,7 +32,7 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/installed-dev
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow and not gpu"
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile -m "not slow and not gpu"
 
 test-slow: .venv/installed-dev
 	$(BIN)/pytest -m "slow and not gpu"
