@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from kern.runtime.graph import WrongCalls
 from kern.runtime.shapes import KEPT
 from kern.runtime.sizes import BadCapacity
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
-from support.inputs import write_inputs
 from support.shown import without_address
 
 Use = Callable[[Executable], Any]
@@ -40,17 +39,6 @@ VALUES: list[tuple[Any, type[KernError]]] = [
     ),
     *(({"f": bad, "h": 1, "w": 1}, SymbolOutOfBounds) for bad in (np.float32(1), np.nan, np.array([1]), 1j, b"1")),
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_inputs(tmp_path_factory.mktemp("inputs") / "folder")
-
-
-@pytest.fixture
-def executable(folder: Path) -> Iterator[Executable]:
-    with kern.load(folder, sharing=False) as loaded:
-        yield loaded
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES, ids=without_address)
@@ -122,11 +110,11 @@ def test_more_shapes_than_are_kept_are_each_their_own(executable: Executable) ->
 
 
 @pytest.mark.parametrize("count", [None, "4", 0, -1, 1.5, True, np.float32(4), [4]], ids=without_address)
-def test_a_capacity_is_an_integer_of_at_least_one(folder: Path, count: Any) -> None:
+def test_a_capacity_is_an_integer_of_at_least_one(inputs_folder: Path, count: Any) -> None:
     with pytest.raises(BadCapacity, match="capacity is"):
-        kern.load(folder, capacity=count)
+        kern.load(inputs_folder, capacity=count)
     with pytest.raises(BadCapacity, match="sequences is"):
-        kern.load(folder, sequences=count)
+        kern.load(inputs_folder, sequences=count)
 
 
 def test_the_error_to_catch_is_public() -> None:

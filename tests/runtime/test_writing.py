@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,9 @@ from kern.runtime.executable import Executable
 from kern.runtime.shapes import WrongShape
 from kern.runtime.symbols import SymbolOutOfBounds
 from support.artifacts import toy_kernels, write_artifact
-from support.inputs import BOUNDS, DTYPES, FRAMES, HEIGHT, WIDTH, write_inputs
+from support.inputs import BOUNDS, DTYPES, FRAMES, HEIGHT, WIDTH
 from support.shown import without_address
 from support.toy import MODULE, single
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_inputs(tmp_path_factory.mktemp("inputs") / "folder")
-
-
-@pytest.fixture
-def executable(folder: Path) -> Iterator[Executable]:
-    with kern.load(folder, sharing=False) as loaded:
-        yield loaded
 
 
 def video(*shape: int) -> np.ndarray:

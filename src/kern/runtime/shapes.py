@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -41,11 +42,15 @@ class BufferShapes:
 
     def __init__(self, verified: VerifiedManifest) -> None:
         self._buffers = verified.manifest.buffers
-        self._shaped = {name: _shaped(verified, name, buffer) for name, buffer in self._buffers.items()}
+        self._ranges = verified.ranges.buffers
+        self._symbols = dict(verified.ranges.symbols)
+        self._shaped: dict[str, _Shaped] = {}
 
     def at(self, name: str, values: Values | None) -> Shape:
         """The shape of a declared buffer at `values`, at its symbols' bounds without. Raises a SymbolError."""
-        shaped = self._shaped[name]
+        shaped = self._shaped.get(name)
+        if shaped is None:
+            shaped = self._shaped[name] = _shaped(self._buffers[name], self._ranges[name], self._symbols)
         if values is None:
             return shaped.bounds
         # True equals 1: only what is exactly an integer may be found again by its value.
@@ -59,9 +64,9 @@ class BufferShapes:
         return shape
 
 
-def _shaped(verified: VerifiedManifest, name: str, buffer: Buffer) -> _Shaped:
-    ranges, needed = verified.ranges.buffers[name], symbols_of(buffer.shape)
-    every = {**verified.ranges.symbols, **{symbol: ranges[symbol] for symbol in needed}}
+def _shaped(buffer: Buffer, ranges: Mapping[str, Interval], symbols: dict[str, Interval]) -> _Shaped:
+    needed = symbols_of(buffer.shape)
+    every = ChainMap({symbol: ranges[symbol] for symbol in needed}, symbols)
     return _Shaped(needed, every, dimensions(buffer.shape, highs(ranges)))
 
 

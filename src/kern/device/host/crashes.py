@@ -1,4 +1,4 @@
-"""A launch that ends the process is named on stderr, in whichever way it ends it; launches pay nothing for that.
+"""A launch that ends the process is named on stderr, in whichever way it ends it, at the cost of a Python frame each.
 
 Each launch runs in a Python frame that bears its label. For a fatal signal, faulthandler prints the frames: it writes
 them from the signal's handler, without the interpreter. For exit(), a handler of the C library looks for the frame.
