@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kern.capture import find_toolkit, recorder_library
-from kern.capture.errors import HeadersMissing, RecorderNotBuilt
+from kern.capture.errors import RecorderNotBuilt
+from kern.capture.toolkit import HeadersMissing
 
 HEADERS = ("cupti_callbacks.h", "cuda.h")
 

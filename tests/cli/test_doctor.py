@@ -9,7 +9,8 @@ import pytest
 
 from cli.conftest import Kern
 from kern.cli import doctor
-from kern.device.base import Device, DeviceUnavailable
+from kern.device.base import Device
+from kern.device.cuda.compiler import CudaCompilerMissing
 from kern.manifest import errors
 from kern.manifest.errors import install_hint
 
@@ -49,7 +50,7 @@ def test_a_compiler_that_compiles_nothing_is_missing(
 
 
 def missing() -> None:
-    raise DeviceUnavailable("NVRTC is not installed", "install it")
+    raise CudaCompilerMissing("NVRTC is not installed", "install it")
 
 
 def loads() -> None:

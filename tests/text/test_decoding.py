@@ -9,7 +9,8 @@ import pytest
 
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
-from kern.text.decoding import AHEAD, STRIDE
+from kern.text.contract import READ_EVERY
+from kern.text.decoding import MAX_READS_IN_FLIGHT
 from support.late import Slow
 from support.tiny import prompt
 
@@ -17,11 +18,11 @@ PROMPT = prompt(20)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("count", [1, 2, AHEAD, AHEAD + 1, 80])
+@pytest.mark.parametrize("count", [1, 2, MAX_READS_IN_FLIGHT, MAX_READS_IN_FLIGHT + 1, 80])
 def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
     tiny: Path, count: int, asynchronous: bool
 ) -> None:
-    readings = -(-count // STRIDE) if asynchronous else count
+    readings = -(-count // READ_EVERY) if asynchronous else count
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=len(PROMPT) + count - 1) as executable:
         usual = Generator(executable, tokenizer, host_fed=True).generate(PROMPT, max_tokens=1000)
@@ -32,7 +33,7 @@ def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
 
         assert late.output_ids == usual.output_ids
         assert len(late.output_ids) == count
-        assert slow.most_under_way == min(AHEAD, readings)
+        assert slow.most_under_way == min(MAX_READS_IN_FLIGHT, readings)
         assert slow.under_way == 0
         assert slow.reads == readings
         assert executable.read("step_position").tolist() == [len(PROMPT) - 1 + count]

@@ -14,12 +14,6 @@ class CaptureError(KernError):
     exit_code: ClassVar[int] = 2
 
 
-class HeadersMissing(CaptureError):
-    """The headers of CUDA and CUPTI are not installed."""
-
-    code: ClassVar[str] = "capture-headers-missing"
-
-
 class RecorderNotBuilt(CaptureError):
     """The recorder could not be compiled, or not kept."""
 

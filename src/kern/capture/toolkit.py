@@ -6,16 +6,22 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from kern.capture.errors import HeadersMissing
-from kern.manifest.errors import install_hint
+from kern.manifest.errors import KernError, install_hint
 
 SYSTEM_TOOLKIT: Final = Path("/usr/local/cuda")
 _CUPTI_HEADER: Final = "cupti_callbacks.h"
 _CUDA_HEADER: Final = "cuda.h"
 _LIBRARIES: Final = ("libcupti.so.13", "libcupti.so.12")
 _WHEELS: Final = ("nvidia.cu13", "nvidia.cuda_cupti", "nvidia.cuda_runtime")
+
+
+class HeadersMissing(KernError):
+    """The headers of CUDA and CUPTI are not installed."""
+
+    code: ClassVar[str] = "capture-headers-missing"
+    exit_code: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, slots=True)

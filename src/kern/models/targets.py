@@ -20,7 +20,7 @@ from kern.models.kernels.cuda_library import cuda_kernels
 from kern.models.kernels.cuda_plan import CudaPlan
 from kern.models.kernels.cuda_sizes import Round, Sizes
 from kern.models.kernels.library import host_kernels
-from kern.models.recorded.pool import BlockLayout
+from kern.models.recorded.layers import BlockLayout
 from kern.models.speculation.config import DraftConfig
 
 HOST: Final = "host"

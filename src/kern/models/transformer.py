@@ -15,8 +15,7 @@ from kern.models.fused_layers import STEP, FusedLayers, squares_of
 from kern.models.kernels.interfaces import MAX_HEAD_DIM
 from kern.models.layers import Attention, Layers
 from kern.models.precision import OWN
-from kern.models.recorded.layers import RecordedBuffers, RecordedLayers
-from kern.models.recorded.pool import BlockLayout
+from kern.models.recorded.layers import BlockLayout, UnfusedBuffers, UnfusedLayers
 from kern.models.speculation.draft import Draft
 from kern.models.speculation.programs import Speculation
 
@@ -66,7 +65,7 @@ class _Transformer:
         self.buffers = (
             Buffers(self.builder, config, limits, OWN)
             if block is None
-            else RecordedBuffers(self.builder, config, limits, block)
+            else UnfusedBuffers(self.builder, config, limits, block)
         )
         self.squares = squares_of(self.builder, kernels, self.buffers.tokens)
         self.speculation = (
@@ -75,10 +74,10 @@ class _Transformer:
             else Speculation(self.builder, kernels, self.buffers, self.squares, draft, limits.sequences)
         )
 
-    def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | RecordedLayers:
+    def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | UnfusedLayers:
         """What writes the layers of a program, an operation a dispatch."""
-        if isinstance(self.buffers, RecordedBuffers):
-            return RecordedLayers(p, self.buffers, rows, attention)
+        if isinstance(self.buffers, UnfusedBuffers):
+            return UnfusedLayers(p, self.buffers, rows, attention)
         return Layers(p, self.buffers, self.kernels, rows, attention)
 
     def prefill(self) -> None:

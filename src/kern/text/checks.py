@@ -11,6 +11,7 @@ from kern.text.contract import (
     NEXT_TOKEN,
     PAGE,
     PAGES,
+    READ_EVERY,
     ROUND,
     SCORING,
     SEQS,
@@ -20,7 +21,6 @@ from kern.text.contract import (
     ContractError,
     TextSettings,
 )
-from kern.text.decoding import STRIDE
 from kern.text.text_calls import (
     SCORING_CALLS,
     TextCall,
@@ -110,8 +110,8 @@ def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[Buffe
         found = manifest.buffers.get(asked.name)
         if found is None or not asked.fits(found):
             yield asked.describe()
-        elif asked.name == "token_ring" and isinstance(found.shape[1], int) and found.shape[1] < STRIDE:
-            yield f"{STRIDE} places in token_ring, for as many tokens as are read at once"
+        elif asked.name == "token_ring" and isinstance(found.shape[1], int) and found.shape[1] < READ_EVERY:
+            yield f"{READ_EVERY} places in token_ring, for as many tokens as are read at once"
 
 
 def _too_small(manifest: Manifest, settings: TextSettings) -> Iterator[str]:

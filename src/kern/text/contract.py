@@ -16,6 +16,8 @@ from kern.manifest.usage import symbol_range
 
 PAGE: Final = 16
 """Tokens in a page of the state."""
+READ_EVERY: Final = 2
+"""Steps between two readings where the device runs ahead: a reading keeps it from its next step for microseconds."""
 TEXT_FILE: Final = "text.json"
 TEXT_VERSION: Final = 2
 """Of text.json's form: it counts up when a folder of the form before would be read wrongly."""

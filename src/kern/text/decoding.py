@@ -9,13 +9,11 @@ from typing import Final
 from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
 from kern.text.choices import chosen
+from kern.text.contract import READ_EVERY
 from kern.text.sequence import PagedSequence
 
-AHEAD: Final = 4
+MAX_READS_IN_FLIGHT: Final = 4
 """Readings that may be under way beyond the last one taken. The steps before them are wasted where the text ends."""
-
-STRIDE: Final = 2
-"""Steps between two readings where the device runs ahead: a reading keeps it from its next step for microseconds."""
 
 Decode = Callable[[PagedSequence, int, int, int], Iterator[int]]
 """Sequence, token, its position, number of steps → the ids that follow."""
@@ -23,7 +21,7 @@ Decode = Callable[[PagedSequence, int, int, int], Iterator[int]]
 
 def stride(executable: Executable) -> int:
     """Steps between two readings of what an executable has decoded."""
-    return STRIDE if executable.device.asynchronous else 1
+    return READ_EVERY if executable.device.asynchronous else 1
 
 
 def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
@@ -38,7 +36,7 @@ def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -
     readings: deque[tuple[PendingArray, int]] = deque()
     launched = given = 0
     while given < steps:
-        while launched < steps and len(readings) < AHEAD and not (readings and readings[0][0].done()):
+        while launched < steps and len(readings) < MAX_READS_IN_FLIGHT and not (readings and readings[0][0].done()):
             for _ in range(min(apart, steps - launched)):
                 sequence.run(("decode", 1))
                 launched += 1

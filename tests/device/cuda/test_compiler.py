@@ -6,12 +6,10 @@ from importlib.resources import files
 
 import pytest
 
-from kern.device.base import DeviceUnavailable
-
-pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
-
 from kern.device.cuda import compiler
-from kern.device.cuda.compiler import CompileError, compile_cubin
+from kern.device.cuda.compiler import CompileError, CudaCompilerMissing, compile_cubin
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_90a", "sm_100"])
@@ -36,6 +34,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise RuntimeError("libnvrtc.so.13 is not found")
 
-    monkeypatch.setattr(compiler.nvrtc, "nvrtcCreateProgram", missing)
-    with pytest.raises(DeviceUnavailable, match="NVRTC is not installed"):
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", missing)
+    compiler._nvrtc.cache_clear()
+    with pytest.raises(CudaCompilerMissing, match="NVRTC is not installed"):
         compile_cubin("", "k.cu", "sm_90")

@@ -29,7 +29,7 @@ _BLOCKS_A_MULTIPROCESSOR: Final = 4
 def read_bandwidth(context: Context, target: str) -> float:
     """Bytes per second of a read-only stream: the best of 8 passes over 8 GiB, or over what is free if less.
 
-    The kernel is compiled by this call. Raises DeviceUnavailable without NVRTC, OutOfMemory.
+    The kernel is compiled by this call. Raises CudaCompilerMissing without NVRTC, OutOfMemory.
     """
     source = files("kern.device.cuda").joinpath("read.cu").read_text()
     module = CudaModule(context, compile_cubin(source, "read.cu", target))

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, ClassVar
 
-from cuda.bindings import nvrtc
-
-from kern.device.base import DeviceError, DeviceUnavailable
-from kern.manifest.errors import install_hint
+from kern.manifest.errors import KernError, install_hint
 
 
-class CompileError(DeviceError):
+class CudaCompilerMissing(KernError):
+    """NVRTC, its bindings or CUDA's headers are not installed."""
+
+    code: ClassVar[str] = "cuda-compiler-missing"
+    exit_code: ClassVar[int] = 2
+
+
+class CompileError(KernError):
     """CUDA C++ that does not compile; the message is the compiler's."""
 
     code: ClassVar[str] = "compile"
 
 
 def compile_cubin(source: str, name: str, target: str, options: Sequence[str] = ()) -> bytes:
-    """The cubin of `source` for `target` (`sm_90`, `sm_90a`, …). `name` stands in the compiler's messages.
+    """The cubin of `source` for `target` (`sm_90`, `sm_90a`, …). `name` is used in the compiler's messages.
 
-    Raises CompileError, DeviceUnavailable where NVRTC is not installed.
+    Raises CompileError, CudaCompilerMissing where NVRTC is not installed.
     """
-    try:
-        program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
-    except RuntimeError as error:  # the bindings' own, where the library is not found
-        raise DeviceUnavailable("NVRTC is not installed", install_hint("cuda")) from error
+    nvrtc = _nvrtc()
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     try:
         flags = [option.encode() for option in (f"--gpu-architecture={target}", *options)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
@@ -39,15 +42,28 @@ def compile_cubin(source: str, name: str, target: str, options: Sequence[str] = 
 
 
 def architectures() -> tuple[int, ...]:
-    """The architectures that NVRTC compiles for: 80 for sm_80. Raises DeviceUnavailable where it is not installed."""
-    try:
-        count = _checked(nvrtc.nvrtcGetNumSupportedArchs())
-    except RuntimeError as error:
-        raise DeviceUnavailable("NVRTC is not installed", install_hint("cuda")) from error
+    """The architectures that NVRTC compiles for: 80 for sm_80. Raises CudaCompilerMissing where it is not installed."""
+    nvrtc = _nvrtc()
+    count = _checked(nvrtc.nvrtcGetNumSupportedArchs())
     return tuple(_checked(nvrtc.nvrtcGetSupportedArchs()))[:count]
 
 
+@cache
+def _nvrtc() -> Any:
+    """The bindings of a library that loads. Raises CudaCompilerMissing."""
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except ImportError as error:
+        raise CudaCompilerMissing(f"CUDA's compiler needs cuda-bindings: {error}", install_hint("cuda")) from error
+    except RuntimeError as error:  # the bindings' own, where the library is not found
+        raise CudaCompilerMissing("NVRTC is not installed", install_hint("cuda")) from error
+    return nvrtc
+
+
 def _log(program: Any) -> str:
+    nvrtc = _nvrtc()
     log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
     _checked(nvrtc.nvrtcGetProgramLog(program, log))
     return log.rstrip(b"\0\n").decode(errors="replace")
@@ -56,6 +72,6 @@ def _log(program: Any) -> str:
 def _checked(result: tuple[Any, ...]) -> Any:
     status, *values = result
     if status:
-        _, text = nvrtc.nvrtcGetErrorString(status)
+        _, text = _nvrtc().nvrtcGetErrorString(status)
         raise CompileError(f"NVRTC failed: {text.decode()}")
     return values[0] if values else None

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.device.base import DeviceUnavailable
-from kern.manifest.errors import KernError, install_hint
+from kern.device.cuda import compiler
+from kern.device.cuda.compiler import CudaCompilerMissing
+from kern.manifest.errors import install_hint
 from kern.models.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
 
 SOURCES: Final = Path(__file__).parent / "cuda"
 _INSTALL: Final = install_hint("cuda")
-
-
-class CudaCompilerMissing(KernError):
-    """NVRTC, its bindings or CUDA's headers are not installed."""
-
-    code: ClassVar[str] = "cuda-compiler-missing"
-    exit_code: ClassVar[int] = 2
 
 
 def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
@@ -43,35 +37,17 @@ def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping
 
     `name` stands in the compiler's messages. Raises CudaCompilerMissing; CompileError with the compiler's log.
     """
-    compile_cubin, headers = _compiler(), _header_folders()
-    folders = (f"--include-path={folder}" for folder in (SOURCES, *headers))
+    folders = (f"--include-path={folder}" for folder in (SOURCES, *_header_folders()))
     macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
-    try:
-        return compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
-    except DeviceUnavailable as error:
-        raise CudaCompilerMissing(error.message, error.help) from error
+    return compiler.compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
 
 
 def check_architecture(plan: CudaPlan) -> None:
     """Raises UnknownCudaTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
-    _compiler()
-    from kern.device.cuda.compiler import architectures
-
-    try:
-        known = architectures()
-    except DeviceUnavailable as error:
-        raise CudaCompilerMissing(error.message, error.help) from error
+    known = compiler.architectures()
     if plan.architecture not in known:
         names = ", ".join(f"sm_{number}" for number in known if number >= 80)
         raise UnknownCudaTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")
-
-
-def _compiler() -> Callable[..., bytes]:
-    try:
-        from kern.device.cuda.compiler import compile_cubin
-    except ImportError as error:
-        raise CudaCompilerMissing(f"CUDA's compiler needs cuda-bindings: {error}", _INSTALL) from error
-    return compile_cubin
 
 
 def _header_folders() -> tuple[Path, ...]:

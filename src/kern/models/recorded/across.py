@@ -21,7 +21,8 @@ from kern.models.recorded.claims import (
     Refuted,
 )
 from kern.models.recorded.forwards import Call, Forward, forwards, require_backend
-from kern.models.recorded.pool import BlockLayout, block_layout
+from kern.models.recorded.layers import BlockLayout
+from kern.models.recorded.pool import block_layout
 from kern.models.recorded.sources import SOURCES, Source
 from kern.models.recorded.wiring import check_forward
 

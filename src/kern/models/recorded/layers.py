@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.expressions import Expr
 from kern.manifest.types import BufferArg, StateArg
@@ -9,11 +11,33 @@ from kern.models.buffers import BF16_BYTES, Buffers, Limits, Rows
 from kern.models.config import TransformerConfig
 from kern.models.layers import Attention
 from kern.models.precision import RECORDED
-from kern.models.recorded.pool import BlockLayout
 from kern.models.weights import ROPE_TABLE
+from kern.text.contract import PAGE
 
 
-class RecordedBuffers(Buffers):
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """A block: PAGE slots of kv_heads keys and as many values, all strides in elements.
+
+    The keys start at its first element, the values `values` further on.
+    """
+
+    values: int
+    slot: int
+    head: int
+
+    def fills(self, config: TransformerConfig, block: int) -> bool:
+        """Whether keys and values fill a block of `block` elements without gaps, in whatever order."""
+        end = config.head_dim
+        for stride, extent in sorted(((self.values, 2), (self.slot, PAGE), (self.head, config.kv_heads))):
+            # Where there is but one of something, its stride is never applied.
+            if extent > 1 and stride != end:
+                return False
+            end *= extent
+        return end == block
+
+
+class UnfusedBuffers(Buffers):
     """A transformer's buffers, and rows of their own for normed queries and keys."""
 
     def __init__(self, builder: ManifestBuilder, config: TransformerConfig, limits: Limits, block: BlockLayout) -> None:
@@ -27,14 +51,14 @@ class RecordedBuffers(Buffers):
         return self.layer_cache(layer).at(self.block.values * BF16_BYTES)
 
 
-class RecordedLayers:
+class UnfusedLayers:
     """Writes the layers of one program.
 
     A chunk of tokens takes one entry for all its products, a step of one token a sequence an entry for each: so that
     each can be replaced alone.
     """
 
-    def __init__(self, p: ProgramBuilder, b: RecordedBuffers, rows: Rows, attention: Attention) -> None:
+    def __init__(self, p: ProgramBuilder, b: UnfusedBuffers, rows: Rows, attention: Attention) -> None:
         self.p, self.b, self.c, self.rows = p, b, b.config, rows
         self.attention = attention
         self.apart = attention == "attention_decode"

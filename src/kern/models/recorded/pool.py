@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kern.models.buffers import BF16_BYTES
 from kern.models.config import TransformerConfig
 from kern.models.recorded.claims import PAGE as PAGE_CLAIM
 from kern.models.recorded.claims import POOL, Refuted
 from kern.models.recorded.forwards import Call
+from kern.models.recorded.layers import BlockLayout
 from kern.text.contract import PAGE
-
-
-@dataclass(frozen=True, slots=True)
-class BlockLayout:
-    """A block: PAGE slots of kv_heads keys and as many values, all strides in elements.
-
-    The keys start at its first element, the values `values` further on.
-    """
-
-    values: int
-    slot: int
-    head: int
-
-    def fills(self, config: TransformerConfig, block: int) -> bool:
-        """Whether keys and values fill a block of `block` elements without gaps, in whatever order."""
-        end = config.head_dim
-        for stride, extent in sorted(((self.values, 2), (self.slot, PAGE), (self.head, config.kv_heads))):
-            # Where there is but one of something, its stride is never applied.
-            if extent > 1 and stride != end:
-                return False
-            end *= extent
-        return end == block
 
 
 def block_layout(cache: Call, config: TransformerConfig) -> BlockLayout:
