@@ -33,10 +33,10 @@ from cuda.bindings import driver
 from kern.device import open_device
 from kern.device.base import DeviceError, FileRegion, Function, KernelLaunch, Launch, OperatorLaunch, Stream
 from kern.device.cuda import cublaslt
-from kern.device.cuda.compiler import compile_cubin
 from kern.device.cuda.device import CudaDevice
 from kern.device.cuda.stream import CudaStream
 from kern.manifest.params import Layout
+from kern.toolchain.nvrtc import compile_cubin
 
 LAUNCHES = 400
 ROUNDS = 40

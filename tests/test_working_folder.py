@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kern.working_folder import working_folder
+from kern.files.working_folder import working_folder
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from kern.working_folder import working_folder
+from kern.files.working_folder import working_folder
 with working_folder(".work-", Path(sys.argv[1])) as folder:
     (folder / "large").mkdir()
     (folder / "large" / "file").write_text("x")

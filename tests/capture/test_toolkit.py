@@ -9,14 +9,14 @@ import pytest
 
 from kern.capture import find_toolkit, recorder_library
 from kern.capture.errors import RecorderNotBuilt
-from kern.capture.toolkit import HeadersMissing
+from kern.toolchain.cuda_headers import HeadersMissing
 
 HEADERS = ("cupti_callbacks.h", "cuda.h")
 
 
 @pytest.fixture
 def without_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("kern.capture.toolkit.SYSTEM_TOOLKIT", tmp_path / "nowhere")
+    monkeypatch.setattr("kern.toolchain.cuda_headers.SYSTEM_TOOLKIT", tmp_path / "nowhere")
     monkeypatch.setitem(sys.modules, "nvidia", None)
     for name in [name for name in sys.modules if name.startswith("nvidia.")]:
         monkeypatch.delitem(sys.modules, name)

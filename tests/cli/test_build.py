@@ -13,9 +13,9 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern import load
+from kern.contracts.text import PAGE
 from kern.device.host.target import host_target
 from kern.models.kernels.compile_host import HOST_TARGETS, compile_host_modules
-from kern.text.contract import PAGE
 from support.toy import toy_artifact
 
 TINY = ("llama", "--random", "--config", "tiny", "--no-weights")

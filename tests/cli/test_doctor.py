@@ -10,9 +10,9 @@ import pytest
 from cli.conftest import Kern
 from kern.cli import doctor
 from kern.device.base import Device
-from kern.device.cuda.compiler import CudaCompilerMissing
 from kern.manifest import errors
 from kern.manifest.errors import install_hint
+from kern.toolchain.nvrtc import CudaCompilerMissing
 
 
 def findings(kern: Kern) -> dict[str, dict[str, str | None]]:

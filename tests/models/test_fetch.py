@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kern.files.user_cache import UntrustedCache, user_cache
 from kern.models.fetch import FetchError, Source, fetch
-from kern.user_cache import UntrustedCache, user_cache
 
 CONTENT = b"weights" * 5000
 

@@ -10,13 +10,13 @@ import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
+from kern.contracts.text import DecodeBytes, TextSettings
 from kern.models.checkpoint import CheckpointError, TextSource
 from kern.models.config import UnsupportedModel
 from kern.models.generation_fields import GENERATION_FIELDS
 from kern.models.hf_text import text_of_folder, unknown_generation
 from kern.text import Tokenizer
 from kern.text.chat import render
-from kern.text.contract import DecodeBytes, TextSettings
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 END, AB, BEGIN, EOT = 256, 257, 258, 259

@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kern.artifact.errors import BadModule
+from kern.contracts.text import TextSettings
+from kern.contracts.text_checks import check_generation, check_scoring
 from kern.manifest.errors import KernError
 from kern.manifest.params import SCALAR_BYTES
 from kern.manifest.reading import read
@@ -45,8 +47,6 @@ from kern.models.transformer import build_manifest
 from kern.runtime.loading import load
 from kern.runtime.verification import verify
 from kern.text import Generator, Tokenizer, score
-from kern.text.checks import check_generation, check_scoring
-from kern.text.contract import TextSettings
 from kern.verifier import check
 from support.greedy import assert_greedy, assert_same
 from support.nvrtc import cubin

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kern.contracts.text import READ_EVERY
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
-from kern.text.contract import READ_EVERY
 from kern.text.decoding import MAX_READS_IN_FLIGHT
 from support.late import Slow
 from support.tiny import prompt

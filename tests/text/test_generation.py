@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kern.contracts.text import ContractError, TextSettings
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer, score
-from kern.text.contract import ContractError, TextSettings
 from kern.text.sequence import PromptError, Superseded
 from kern.text.tokenizer import NoTokenizer
 from support.greedy import assert_greedy, assert_same

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kern.contracts.text import ContractError
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer, score
-from kern.text.contract import ContractError
 from kern.text.sequence import PromptError, Superseded
 from support.tiny import prompt, tiny_reference
 

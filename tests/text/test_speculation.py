@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from kern.contracts.text import PAGE, ContractError
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Generation, Generator, Tokenizer
-from kern.text.contract import PAGE, ContractError
 from kern.text.sequence import PromptError, Superseded
 from kern.text.speculation import Disagreement, Driver
 from support.late import Slow

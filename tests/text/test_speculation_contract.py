@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kern.contracts.text import ContractError
+from kern.contracts.text_checks import check_generation, check_speculation
 from kern.runtime.loading import load
 from kern.text import Generator, Tokenizer
-from kern.text.checks import check_generation, check_speculation
-from kern.text.contract import ContractError
 from support.edited_toy import edited
 from support.toy_speculation import ROWS, Sizes, settings, toy_manifest
 

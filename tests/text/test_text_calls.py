@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kern.contracts.text import ContractError
+from kern.contracts.text_checks import check_generation, check_scoring, check_speculation
 from kern.manifest.reading import read
-from kern.text.checks import check_generation, check_scoring, check_speculation
-from kern.text.contract import ContractError
 from support.edited_toy import edited
 from support.toy_speculation import VOCABULARY, settings
 

@@ -13,6 +13,7 @@ from kern.cli import diagnostics
 from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.cli.units import binary
+from kern.contracts.text import call_limits
 from kern.manifest.counts import counted
 from kern.manifest.expressions import Expr, show
 from kern.manifest.params import layout
@@ -21,7 +22,6 @@ from kern.runtime.examination import examine
 from kern.runtime.occupancy import Occupancies, occupancies
 from kern.runtime.planner import MemoryPlan, plan
 from kern.runtime.reports import InvalidArtifact
-from kern.text.contract import call_limits
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:

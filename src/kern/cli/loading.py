@@ -15,11 +15,11 @@ from kern.cli import diagnostics
 from kern.cli.progress import bar
 from kern.cli.terminal import printable, wrapped
 from kern.cli.units import binary
+from kern.contracts.text import TextSettings
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.runtime.reports import InvalidArtifact
-from kern.text.contract import TextSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, ClassVar, Final
 import numpy as np
 from numpy.lib import format as npy
 
+from kern.files.regular_file import open_regular
 from kern.manifest.errors import KernError
 from kern.manifest.params import DType
-from kern.regular_file import open_regular
 from kern.runtime.arrays import NUMPY_DTYPES, Array
 from kern.runtime.conversion import WrongDType
 

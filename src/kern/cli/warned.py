@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import TextIO
 
-from kern.user_cache import CacheIgnored
+from kern.files.user_cache import CacheIgnored
 
 
 def show_warnings() -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
+from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
+from kern.files.working_folder import working_folder
 from kern.manifest.errors import KernError
-from kern.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
-from kern.working_folder import working_folder
 
 
 class FetchError(KernError):

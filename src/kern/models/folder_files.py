@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.artifact.folder import MAX_TEXT_BYTES
+from kern.files.regular_file import open_regular
 from kern.models.checkpoint import CheckpointError
-from kern.regular_file import open_regular
 
 AGAIN: Final = "fetch the file again, as its publisher has it"
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from kern.files.regular_file import open_regular
 from kern.manifest.errors import install_hint
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import shown
-from kern.regular_file import open_regular
 
 MAGIC: Final = b"GGUF"
 MAX_HEADER_BYTES: Final = 2**26

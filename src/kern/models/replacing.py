@@ -13,8 +13,8 @@ from typing import ClassVar, Final
 
 from kern.artifact.folder import MANIFEST
 from kern.artifact.folder_lock import locked_alone
+from kern.files.working_folder import working_folder
 from kern.manifest.errors import KernError
-from kern.working_folder import working_folder
 
 _PREFIX: Final = ".kern-build-"
 _AT_FDCWD: Final = -100

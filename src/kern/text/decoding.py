@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from kern.contracts.text import READ_EVERY
 from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
 from kern.text.choices import chosen
-from kern.text.contract import READ_EVERY
 from kern.text.sequence import PagedSequence
 
 MAX_READS_IN_FLIGHT: Final = 4

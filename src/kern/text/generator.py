@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Literal
 
+from kern.contracts.text import ContractError, round_calls
+from kern.contracts.text_checks import check_generation, check_speculation
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.symbols import as_integer
-from kern.text.checks import check_generation, check_speculation
-from kern.text.contract import ContractError, round_calls
 from kern.text.decoding import Decode, device_fed, host_fed
 from kern.text.sequence import Ids, PagedSequence, PromptError, SizedCall, check_count, check_room, token_ids
 from kern.text.speculation import Driver, Rounds, device_driven, host_driven, speculative

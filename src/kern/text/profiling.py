@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from kern.contracts.text_checks import check_generation
 from kern.runtime.executable import Executable
 from kern.runtime.profiling import LaunchTime
-from kern.text.checks import check_generation
 from kern.text.sequence import PagedSequence, check_room
 from kern.text.tokenizer import Tokenizer
 

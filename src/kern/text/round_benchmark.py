@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.contracts.text import round_calls
 from kern.text.benchmark import PROMPT, WARM_UP, idle_between, random_ids
-from kern.text.contract import round_calls
 from kern.text.decoding import stride
 from kern.text.generator import Generator
 from kern.text.sequence import PromptError

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from kern.contracts.text_checks import check_scoring
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.checks import check_scoring
 from kern.text.choices import total
 from kern.text.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
 from kern.text.tokenizer import Tokenizer

@@ -9,13 +9,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.contracts.text import PAGE, PAGES, SEQS, TOKENS, TextSettings
 from kern.manifest.errors import KernError
 from kern.manifest.usage import symbol_range
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
 from kern.runtime.profiling import LaunchTime
 from kern.runtime.symbols import as_integer
-from kern.text.contract import PAGE, PAGES, SEQS, TOKENS, TextSettings
 from kern.text.tokenizer import Tokenizer
 
 

@@ -10,10 +10,10 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.contracts.text import round_calls
 from kern.manifest.errors import KernError
 from kern.runtime.arrays import PendingArray
 from kern.text.choices import NO_TOKEN, chosen
-from kern.text.contract import round_calls
 from kern.text.decoding import Decode, stride
 from kern.text.sequence import PagedSequence
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from kern.artifact.errors import FileMissing
 from kern.artifact.folder import ArtifactFolder, open_folder
+from kern.contracts.text import TEXT_FILE, TEXT_VERSION, TOKENIZER_FILE, ContractError, TextSettings, fault
 from kern.manifest.errors import KernError
-from kern.text.contract import TEXT_FILE, TEXT_VERSION, TOKENIZER_FILE, ContractError, TextSettings, fault
 from kern.text.tokenizer_file import TokenizerError, TokenizerFile
 
 

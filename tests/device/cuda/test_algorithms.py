@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kern.device.base import DeviceError
 from kern.device.cuda.algorithms import ALGORITHM_BYTES, MAX_BYTES, AlgorithmCache, Shape, alignment
-from kern.user_cache import CacheIgnored
+from kern.files.user_cache import CacheIgnored
 
 SHAPE = Shape.of("cublaslt_bf16_tn", 1, 2560, 4096, 0x1000, 0x2010, 0x3002)
 

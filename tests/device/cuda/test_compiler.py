@@ -6,8 +6,8 @@ from importlib.resources import files
 
 import pytest
 
-from kern.device.cuda import compiler
-from kern.device.cuda.compiler import CompileError, CudaCompilerMissing, compile_cubin
+from kern.toolchain import nvrtc as compiler
+from kern.toolchain.nvrtc import CompileError, CudaCompilerMissing, compile_cubin
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kern.device.base import DeviceError
-from kern.user_cache import NAME_ANOTHER, CacheIgnored, UntrustedCache, locked, make_cache, open_trusted, user_cache
+from kern.files.user_cache import (
+    NAME_ANOTHER,
+    CacheIgnored,
+    UntrustedCache,
+    locked,
+    make_cache,
+    open_trusted,
+    user_cache,
+)
 
 WORKSPACE_BYTES: Final = 32 << 20
 """Workspace that every algorithm may use, NVIDIA's recommendation for Hopper (cuBLAS, cublasSetWorkspace)."""

@@ -9,13 +9,13 @@ from typing import Final
 from cuda.bindings import driver
 
 from kern.device.base import KernelLaunch
-from kern.device.cuda.compiler import compile_cubin
 from kern.device.cuda.context import Context
 from kern.device.cuda.launch import prepare, profile
 from kern.device.cuda.memory import CudaMemory, free_memory
 from kern.device.cuda.module import CudaFunction, CudaModule
 from kern.device.cuda.stream import CudaStream
 from kern.manifest.params import Layout
+from kern.toolchain.nvrtc import compile_cubin
 
 _BYTES: Final = 8 << 30
 """Bytes read in a pass where that much is free."""

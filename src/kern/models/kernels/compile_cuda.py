@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from kern.device.cuda import compiler
-from kern.device.cuda.compiler import CudaCompilerMissing
 from kern.manifest.errors import install_hint
 from kern.models.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.toolchain import nvrtc as compiler
+from kern.toolchain.nvrtc import CudaCompilerMissing
 
 SOURCES: Final = Path(__file__).parent / "cuda"
 _INSTALL: Final = install_hint("cuda")

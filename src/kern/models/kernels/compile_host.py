@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Final
 
 import kern.device.host
+from kern.files.working_folder import working_folder
 from kern.manifest.errors import KernError
 from kern.manifest.limits import check_limit
-from kern.working_folder import working_folder
 
 SOURCES: Final = Path(__file__).parent / "host"
 ABI_HEADERS: Final = Path(kern.device.host.__file__).parent

@@ -2,7 +2,7 @@
 
 The residual stream is f32; everything else is stored in bf16, summed in f32; logits are f32. Sizes are in elements.
 H is the hidden size, D a head's, F the feed-forward's, V the vocabulary's, R the token ring's. Every entry's first
-dimension is `tokens` or `seqs`. A page of the pool holds PAGE slots (`kern.text.contract`); page p starts at element
+dimension is `tokens` or `seqs`. A page of the pool holds PAGE slots (`kern.contracts.text`); page p starts at element
 p · page_stride, and one layer of it is [key or value: 2][kv_heads][PAGE][D]; the state's offset picks the layer.
 """
 

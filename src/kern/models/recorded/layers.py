@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kern.contracts.text import PAGE
 from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.expressions import Expr
 from kern.manifest.types import BufferArg, StateArg
@@ -12,7 +13,6 @@ from kern.models.config import TransformerConfig
 from kern.models.layers import Attention
 from kern.models.precision import RECORDED
 from kern.models.weights import ROPE_TABLE
-from kern.text.contract import PAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kern.contracts.text import PAGE
 from kern.models.buffers import BF16_BYTES
 from kern.models.config import TransformerConfig
 from kern.models.recorded.claims import PAGE as PAGE_CLAIM
 from kern.models.recorded.claims import POOL, Refuted
 from kern.models.recorded.forwards import Call
 from kern.models.recorded.layers import BlockLayout
-from kern.text.contract import PAGE
 
 
 def block_layout(cache: Call, config: TransformerConfig) -> BlockLayout:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kern.manifest.expressions import Mul
-from kern.manifest.types import Manifest
-from kern.text.contract import (
+from kern.contracts.text import (
     CARRIES,
     NEXT_TOKEN,
     PAGE,
@@ -21,7 +19,7 @@ from kern.text.contract import (
     ContractError,
     TextSettings,
 )
-from kern.text.text_calls import (
+from kern.contracts.text_calls import (
     SCORING_CALLS,
     TextCall,
     generation_calls,
@@ -31,6 +29,8 @@ from kern.text.text_calls import (
     wrong_embedding,
     wrong_sizes,
 )
+from kern.manifest.expressions import Mul
+from kern.manifest.types import Manifest
 
 
 def check_generation(manifest: Manifest, settings: TextSettings) -> None:
