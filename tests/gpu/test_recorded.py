@@ -24,8 +24,8 @@ from kern.models.build import build
 from kern.models.config import preset
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.runtime.verification import verify
 from kern.text import Generator, Tokenizer, score
+from kern.verification.verify import verify
 from support.agreement import CONTENDERS, F32
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from kern.models.kernels.cuda_plan import UnknownCudaTarget
 from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.replacing import OutputError
 from kern.models.targets import UnknownTarget
-from kern.runtime.verification import verify
+from kern.verification.verify import verify
 from support.hf_folder import save_model
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -45,8 +45,8 @@ from kern.models.replacing import OutputError
 from kern.models.targets import UnknownTarget
 from kern.models.transformer import build_manifest
 from kern.runtime.loading import load
-from kern.runtime.verification import verify
 from kern.text import Generator, Tokenizer, score
+from kern.verification.verify import verify
 from kern.verifier import check
 from support.greedy import assert_greedy, assert_same
 from support.nvrtc import cubin

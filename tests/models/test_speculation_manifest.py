@@ -24,7 +24,7 @@ from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.speculation.draft import open_draft
 from kern.models.targets import cuda_sizes
 from kern.models.transformer import build_manifest
-from kern.runtime.verification import verify
+from kern.verification.verify import verify
 from kern.verifier import check
 from models.test_transformer import CONFIGS
 

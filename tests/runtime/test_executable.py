@@ -15,7 +15,7 @@ import kern
 from kern.manifest.builder import ManifestBuilder
 from kern.runtime.errors import Closed, NotReadable, NotWritable, UnknownName
 from kern.runtime.executable import Executable
-from kern.runtime.preparing import KEPT
+from kern.runtime.launch_cache import KEPT
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
 from support.artifacts import toy_kernels, write_artifact
 from support.inputs import DTYPES

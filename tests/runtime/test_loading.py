@@ -24,8 +24,8 @@ from kern.manifest.errors import KernError
 from kern.manifest.params import Layout
 from kern.manifest.types import Arg, Impl, Kernel, Step
 from kern.runtime.loading import AbiMismatch, WrongTarget
-from kern.runtime.reports import InvalidArtifact
-from kern.runtime.sizes import BadCapacity
+from kern.runtime.memory.sizes import BadCapacity
+from kern.verification.report import InvalidArtifact
 from support.artifacts import compiled, toy_kernels, write_artifact
 from support.counting import CountingDevice
 from support.toy import CAPACITY, COLUMNS, MODULE, single, toy_artifact, toy_manifest, toy_weights, two_steps

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from kern.device.base import FunctionLimits, KernelLaunch, OperatorLaunch
 from kern.manifest.reading import read
 from kern.manifest.writing import write
-from kern.runtime.addresses import Bases, ProgramAddresses
-from kern.runtime.addresses import addresses as program_addresses
 from kern.runtime.lowering import Linkage, linkage, lower
-from kern.runtime.planner import plan
+from kern.runtime.memory.address_table import Bases, ProgramAddresses
+from kern.runtime.memory.address_table import addresses as program_addresses
+from kern.runtime.memory.planner import plan
 from kern.verifier import VerifiedManifest, verified
 from kern.verifier.example import BASE
 from support.programs import RandomProgram, random_programs

@@ -12,7 +12,7 @@ import pytest
 import kern
 from kern.artifact.errors import ArtifactError, BadTarget
 from kern.device.host.target import host_target
-from kern.runtime.verification import Unreadable
+from kern.verification.verify import Unreadable
 from support.toy import toy_artifact
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
-from kern.runtime.reports import Located, Report
+from kern.verification.report import Located, Report
 
 SHOWN = 50
 """Diagnostics shown in full; the rest are counted. `--json` holds them all."""

@@ -18,10 +18,10 @@ from kern.manifest.counts import counted
 from kern.manifest.expressions import Expr, show
 from kern.manifest.params import layout
 from kern.manifest.types import Buffer, Manifest, Program, Step
-from kern.runtime.examination import examine
+from kern.runtime.memory.planner import MemoryPlan, plan
 from kern.runtime.occupancy import Occupancies, occupancies
-from kern.runtime.planner import MemoryPlan, plan
-from kern.runtime.reports import InvalidArtifact
+from kern.verification.report import InvalidArtifact
+from kern.verification.verify_folder import examine
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from kern.contracts.text import TextSettings
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.runtime.reports import InvalidArtifact
+from kern.verification.report import InvalidArtifact
 
 
 @dataclass(frozen=True, slots=True)

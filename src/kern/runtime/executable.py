@@ -16,14 +16,14 @@ from kern.artifact.resolve import Resolution
 from kern.device.base import Device, Graph, Prepared, Stream
 from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer, Manifest
-from kern.runtime.addresses import Bases, resident, states
 from kern.runtime.arrays import Array, PendingArray
 from kern.runtime.conversion import Given, as_array
 from kern.runtime.errors import Closed, NotReadable, NotWritable, unknown
 from kern.runtime.graph import Call, ExecutableGraph, pairs
+from kern.runtime.launch_cache import PreparedCalls
 from kern.runtime.lowering import Linkage
-from kern.runtime.planner import MemoryPlan
-from kern.runtime.preparing import PreparedCalls
+from kern.runtime.memory.address_table import Bases, resident, states
+from kern.runtime.memory.planner import MemoryPlan
 from kern.runtime.profiling import LaunchTime, launch_times
 from kern.runtime.shapes import BufferShapes, first_row
 from kern.runtime.symbols import Values

@@ -15,12 +15,12 @@ from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
-from kern.runtime.allocation import Progress, allocate
-from kern.runtime.examination import examine
 from kern.runtime.executable import Executable, Loaded
 from kern.runtime.lowering import linkage
-from kern.runtime.planner import plan
-from kern.runtime.reports import InvalidArtifact
+from kern.runtime.memory.allocation import Progress, allocate
+from kern.runtime.memory.planner import plan
+from kern.verification.report import InvalidArtifact
+from kern.verification.verify_folder import examine
 from kern.verifier import VerifiedManifest
 
 AUTO: Final = "auto"
@@ -53,7 +53,7 @@ def load(
     """Load the artifact folder at `path` onto a device.
 
     `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity`
-    counts tokens a sequence and, with `sequences`, sizes the states (see `kern.runtime.sizes.sizes`). With
+    counts tokens a sequence and, with `sequences`, sizes the states (see `kern.runtime.memory.sizes.sizes`). With
     `sharing` off every buffer has bytes of its own and can be read. `weights` takes the place of the folder's
     weights file. With `check`, every launch is waited for, and an error names the one that failed. With `tune`,
     the device chooses the algorithms of its built-in operators anew, where it has kept any. `progress` is told the

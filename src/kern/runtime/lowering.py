@@ -19,8 +19,8 @@ from kern.manifest.types import (
     StateArg,
     Step,
 )
-from kern.runtime.addresses import ProgramAddresses
-from kern.runtime.packing import Packer, packer
+from kern.runtime.kernel_params import Packer, packer
+from kern.runtime.memory.address_table import ProgramAddresses
 
 Value = int | float
 BindOperator = Callable[[str, Sequence[int]], Operator]

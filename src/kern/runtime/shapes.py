@@ -11,7 +11,7 @@ from kern.manifest.errors import KernError
 from kern.manifest.expressions import Interval
 from kern.manifest.types import Buffer
 from kern.manifest.usage import symbols_of
-from kern.runtime.sizes import dimensions, highs
+from kern.runtime.memory.sizes import dimensions, highs
 from kern.runtime.symbols import Values, as_integer, checked
 from kern.verifier import VerifiedManifest
 

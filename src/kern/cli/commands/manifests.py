@@ -23,7 +23,7 @@ def verify(
 
     Example: `kern verify build/smollm2`
     """
-    from kern.runtime.verification import verify
+    from kern.verification.verify import verify
 
     report = verify(path, target, weights=weights)
     if (target is not None or weights is not None) and os.path.isfile(path):

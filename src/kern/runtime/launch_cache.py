@@ -7,10 +7,10 @@ from typing import Final
 
 from kern.device.base import Device, Prepared, Stream
 from kern.manifest.usage import program_symbols
-from kern.runtime.addresses import Bases, addresses
 from kern.runtime.errors import unknown
 from kern.runtime.lowering import Linkage, lower
-from kern.runtime.planner import MemoryPlan
+from kern.runtime.memory.address_table import Bases, addresses
+from kern.runtime.memory.planner import MemoryPlan
 from kern.runtime.symbols import Values, checked
 from kern.verifier import VerifiedManifest
 

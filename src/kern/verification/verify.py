@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from kern.manifest.errors import KernError
 from kern.manifest.reading import MAX_BYTES, read
-from kern.runtime.reports import Report, locate
+from kern.verification.report import Report, locate
 from kern.verifier import check
 
 HOST: Final = "host"
@@ -44,7 +44,7 @@ def _verify_folder(path: Path, target: str | None, weights: Path | None) -> Repo
     # Imported here since a bare manifest needs nothing that reads kernel files, and no start-up time for it.
     from kern.artifact import open_folder
     from kern.device.host.target import host_target
-    from kern.runtime.examination import examine
+    from kern.verification.verify_folder import examine
 
     with open_folder(path) as folder:
         return examine(folder, target=host_target() if target == HOST else target, weights=weights).report

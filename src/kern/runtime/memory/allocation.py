@@ -10,8 +10,8 @@ from kern.artifact import WeightsFile
 from kern.device.base import Device, FileRegion, OutOfMemory
 from kern.manifest.arrays import ALIGNMENT, round_up
 from kern.manifest.types import Manifest
-from kern.runtime.addresses import Bases
-from kern.runtime.planner import Arena, MemoryPlan
+from kern.runtime.memory.address_table import Bases
+from kern.runtime.memory.planner import Arena, MemoryPlan
 
 Progress = Callable[[int, int], None]
 """Told the bytes of weights bound so far, and of all."""

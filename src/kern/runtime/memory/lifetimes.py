@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kern.manifest.types import Arg, BufferArg, Dispatch, Kernel, Manifest, ScratchArg
-from kern.runtime.sizes import Sizes
+from kern.runtime.memory.sizes import Sizes
 
 BlockKey = str | tuple[int, str]
 """A buffer's name, or the index of a dispatch and the name of a scratch that lives during it."""

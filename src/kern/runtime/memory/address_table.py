@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kern.manifest.types import Manifest, Program
-from kern.runtime.planner import MemoryPlan
+from kern.runtime.memory.planner import MemoryPlan
 
 
 @dataclass(frozen=True, slots=True)

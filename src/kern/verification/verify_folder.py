@@ -12,7 +12,7 @@ from kern.manifest.diagnostics import Diagnostic
 from kern.manifest.expressions import bounds
 from kern.manifest.reading import Reading, read
 from kern.manifest.types import Manifest
-from kern.runtime.reports import Report, locate
+from kern.verification.report import Report, locate
 from kern.verifier import InvalidManifest, VerifiedManifest, verified
 
 

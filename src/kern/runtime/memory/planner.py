@@ -9,9 +9,9 @@ from typing import ClassVar, Final, Generic, TypeVar
 from kern.manifest.arrays import ALIGNMENT, round_up
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
-from kern.runtime.lifetimes import BlockKey, blocks
-from kern.runtime.offsets import pairs, peak, place
-from kern.runtime.sizes import ScratchKey, Sizes, sizes
+from kern.runtime.memory.arena import pairs, peak, place
+from kern.runtime.memory.lifetimes import BlockKey, blocks
+from kern.runtime.memory.sizes import ScratchKey, Sizes, sizes
 from kern.verifier import VerifiedManifest
 
 Key = TypeVar("Key", bound=Hashable)

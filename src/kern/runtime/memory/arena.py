@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kern.manifest.arrays import round_up
-from kern.runtime.lifetimes import Block, BlockKey
+from kern.runtime.memory.lifetimes import Block, BlockKey
 
 
 @dataclass(frozen=True, slots=True)
