@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Kern
 from kern.cli.json_text import json_text
 from kern.device.host.device import HostDevice
-from kern.text.scoring import Score
+from kern.engine.scoring import Score
 from support.chain import write_chain
 
 

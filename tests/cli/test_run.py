@@ -236,7 +236,7 @@ def test_a_folder_of_another_kind_is_said_not_to_be_a_text_model(kern: Kern, tin
 
 def test_a_folder_without_tokenizer_says_what_each_command_can_do(kern: Kern, tiny: Path) -> None:
     refused(kern("run", tiny, "--prompt", "text"), "--prompt-ids")
-    refused(kern("score", tiny, "--text", "-"), "kern.text.score")
+    refused(kern("score", tiny, "--text", "-"), "kern.engine.score")
 
 
 def test_the_help_on_a_wrong_weights_file_names_it(kern: Kern, tiny: Path, tmp_path: Path) -> None:

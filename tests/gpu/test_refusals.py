@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kern.device.base import OutOfMemory
+from kern.engine import Generator, score
+from kern.engine.choices import UnusableLogits
 from kern.models import build as building
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, score
-from kern.text.choices import UnusableLogits
+from kern.text import Tokenizer
 from support.chain import write_chain
 from support.nvrtc import cubin
 
 if TYPE_CHECKING:
     from gpu.conftest import Kern
     from kern.device.cuda.device import CudaDevice
-    from kern.text.speculation import Driver
+    from kern.engine.speculation import Driver
 
 pytestmark = pytest.mark.gpu
 

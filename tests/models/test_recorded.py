@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from kern.artifact.errors import BadModule
 from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_generation, check_scoring
+from kern.engine import Generator, score
 from kern.manifest.errors import KernError
 from kern.manifest.params import SCALAR_BYTES
 from kern.manifest.reading import read
@@ -45,7 +46,7 @@ from kern.models.replacing import OutputError
 from kern.models.targets import UnknownTarget
 from kern.models.transformer import build_manifest
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, score
+from kern.text import Tokenizer
 from kern.verification.verify import verify
 from kern.verifier import check
 from support.greedy import assert_greedy, assert_same

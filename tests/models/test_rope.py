@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kern.engine import score
 from kern.models import build as building
 from kern.models.checkpoint import CheckpointError
 from kern.models.config import Family, TransformerConfig, UnsupportedModel
@@ -20,7 +21,7 @@ from kern.models.hf_config import from_hugging_face
 from kern.models.rope import frequencies
 from kern.models.weights import rope_table
 from kern.runtime.loading import load
-from kern.text import Tokenizer, score
+from kern.text import Tokenizer
 from support.gguf_files import gguf_metadata, gguf_tensors, write_gguf
 from support.hf_folder import save_model
 from support.sharp import IDS, SharpCheckpoint

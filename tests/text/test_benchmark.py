@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kern.bench.steps import GROUP, PROMPT, WARM_UP, benchmark
 from kern.device.host.device import HostDevice
+from kern.engine import Generator
+from kern.engine.sequence import PromptError
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
-from kern.text.benchmark import GROUP, PROMPT, WARM_UP, benchmark
-from kern.text.sequence import PromptError
+from kern.text import Tokenizer
 
 
 @pytest.mark.parametrize("capacity", [1, 15, 16, 31])

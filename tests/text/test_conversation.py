@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kern.engine import Conversation, Generation, Generator
+from kern.engine.sequence import PromptError, Superseded
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.text import Conversation, Generation, Generator
-from kern.text.sequence import PromptError, Superseded
 from kern.text.template_bounds import ChatError
 from support.late import Slow
 from support.talking_toy import Counting, ids_of, talker, text_of, write_talker

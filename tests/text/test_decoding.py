@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kern.contracts.text import READ_EVERY
+from kern.engine import Generator
+from kern.engine.decoding import MAX_READS_IN_FLIGHT
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
-from kern.text.decoding import MAX_READS_IN_FLIGHT
+from kern.text import Tokenizer
 from support.late import Slow
 from support.tiny import prompt
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kern.contracts.text import ContractError, TextSettings
+from kern.engine import Generator, score
+from kern.engine.sequence import PromptError, Superseded
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, score
-from kern.text.sequence import PromptError, Superseded
+from kern.text import Tokenizer
 from kern.text.tokenizer import NoTokenizer
 from support.greedy import assert_greedy, assert_same
 from support.tiny import prompt, tiny_reference

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from kern.contracts.text import ContractError
+from kern.engine import Generator, score
+from kern.engine.sequence import PromptError, Superseded
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, score
-from kern.text.sequence import PromptError, Superseded
+from kern.text import Tokenizer
 from support.tiny import prompt, tiny_reference
 
 

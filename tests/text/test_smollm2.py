@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kern.engine import Generator, score
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, chat_prompt, score
+from kern.text import Tokenizer, chat_prompt
 from kern.text.chat import Message, render
 from support.reference import SMOLLM2_CONFIG, Reference, gguf_tensors
 

@@ -14,11 +14,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from kern.contracts.text import PAGE, ContractError
+from kern.engine import Generation, Generator
+from kern.engine.sequence import PromptError, Superseded
+from kern.engine.speculation import Disagreement, Driver
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.text import Generation, Generator, Tokenizer
-from kern.text.sequence import PromptError, Superseded
-from kern.text.speculation import Disagreement, Driver
+from kern.text import Tokenizer
 from support.late import Slow
 from support.rounds import assert_between_rounds
 from support.toy_speculation import (

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from kern.bench.rounds import acceptance, benchmark_rounds
+from kern.bench.steps import GROUP, PROMPT, WARM_UP
 from kern.device.host.device import HostDevice
+from kern.engine import Generator
+from kern.engine.sequence import PromptError
+from kern.engine.speculation import Driver
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
-from kern.text.benchmark import GROUP, PROMPT, WARM_UP
-from kern.text.round_benchmark import acceptance, benchmark_rounds
-from kern.text.sequence import PromptError
-from kern.text.speculation import Driver
+from kern.text import Tokenizer
 from support.toy_speculation import ROWS, settings, spoiling, write_toy
 
 TOKENIZER = Tokenizer(settings(), None)

@@ -9,8 +9,9 @@ import pytest
 
 from kern.contracts.text import ContractError
 from kern.contracts.text_checks import check_generation, check_speculation
+from kern.engine import Generator
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
+from kern.text import Tokenizer
 from support.edited_toy import edited
 from support.toy_speculation import ROWS, Sizes, settings, toy_manifest
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from kern.engine import Generation, Generator
 from kern.models import build as building
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.text import Generation, Generator, Tokenizer
+from kern.text import Tokenizer
 from support.greedy import assert_greedy, assert_same
 from support.rounds import assert_between_rounds
 from support.tiny import SEED, prompt, tiny_reference

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kern.engine import Generator
+from kern.engine.sequence import PromptError
+from kern.engine.stop_strings import StopStrings, check_stops
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
-from kern.text.sequence import PromptError
-from kern.text.stop_strings import StopStrings, check_stops
+from kern.text import Tokenizer
 from kern.text.tokenizer import NoTokenizer, TextStream
 from support.late import Slow
 from support.talking_toy import LETTERS, ids_of, talker, text_of, write_talker

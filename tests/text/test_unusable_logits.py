@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kern.engine import Generation, Generator, score
+from kern.engine.choices import UnusableLogits
+from kern.engine.sequence import Ids, PromptError
+from kern.engine.speculation import agreement
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.text import Generation, Generator, Tokenizer, score
-from kern.text.choices import UnusableLogits
-from kern.text.sequence import Ids, PromptError
-from kern.text.speculation import agreement
+from kern.text import Tokenizer
 from support.chain import CONFIG, write_chain
 from support.late import Slow
 from support.toy_speculation import POSITIONS, ROWS, continuation, settings, spoiling, write_toy

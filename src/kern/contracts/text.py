@@ -121,8 +121,8 @@ STEP_INPUTS: Final = (
     BufferRequirement("cu_seqlens_q", "input", "i32", (Add(add=(SEQS, 1)),)),
 )
 NEXT_TOKEN: Final = BufferRequirement("next_token", "output", "i64", (SEQS,))
-"""-1, here and in the carries that hold tokens, where none can be chosen (`kern.text.choices`). A program that is given
-it back reads and writes only what is its own."""
+"""-1, here and in the carries that hold tokens, where none can be chosen (`kern.engine.choices`). A program that is
+given it back reads and writes only what is its own."""
 CARRIES: Final = (
     BufferRequirement("step_token", "carry", "i64", (SEQS,)),
     BufferRequirement("step_position", "carry", "i64", (SEQS,)),

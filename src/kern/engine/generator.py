@@ -10,13 +10,13 @@ from typing import Final, Literal
 
 from kern.contracts.text import ContractError, round_calls
 from kern.contracts.text_checks import check_generation, check_speculation
+from kern.engine.decoding import Decode, device_fed, host_fed
+from kern.engine.sequence import Ids, PagedSequence, PromptError, SizedCall, check_count, check_room, token_ids
+from kern.engine.speculation import Driver, Rounds, device_driven, host_driven, speculative
+from kern.engine.stop_strings import StopStrings, check_stops
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.symbols import as_integer
-from kern.text.decoding import Decode, device_fed, host_fed
-from kern.text.sequence import Ids, PagedSequence, PromptError, SizedCall, check_count, check_room, token_ids
-from kern.text.speculation import Driver, Rounds, device_driven, host_driven, speculative
-from kern.text.stop_strings import StopStrings, check_stops
 from kern.text.tokenizer import TextStream, Tokenizer
 
 Stop = Literal["length", "stop_token", "stop_text"]

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.contracts.text import round_calls
+from kern.engine.choices import NO_TOKEN, chosen
+from kern.engine.decoding import Decode, stride
+from kern.engine.sequence import PagedSequence
 from kern.manifest.errors import KernError
 from kern.runtime.arrays import PendingArray
-from kern.text.choices import NO_TOKEN, chosen
-from kern.text.decoding import Decode, stride
-from kern.text.sequence import PagedSequence
 
 Driver = Literal["device", "host"]
 """Who decides what a round accepts, and so where the next begins."""

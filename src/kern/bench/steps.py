@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.text.decoding import stride
-from kern.text.generator import Generator
-from kern.text.sequence import PagedSequence, PromptError, SizedCall
+from kern.engine.decoding import stride
+from kern.engine.generator import Generator
+from kern.engine.sequence import PagedSequence, PromptError, SizedCall
 
 PROMPT: Final = 16
 WARM_UP: Final = 16

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from kern.contracts.text_checks import check_scoring
+from kern.engine.choices import total
+from kern.engine.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.choices import total
-from kern.text.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
 from kern.text.tokenizer import Tokenizer
 
 _LARGEST: Final = math.log(sys.float_info.max)

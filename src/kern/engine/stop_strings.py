@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kern.text.sequence import PromptError
+from kern.engine.sequence import PromptError
 from kern.text.tokenizer import NoTokenizer, TextStream, Tokenizer
 
 

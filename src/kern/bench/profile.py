@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any, Final
 
 from kern.contracts.text_checks import check_generation
+from kern.engine.sequence import PagedSequence, check_room
 from kern.runtime.executable import Executable
 from kern.runtime.profiling import LaunchTime
-from kern.text.sequence import PagedSequence, check_room
 from kern.text.tokenizer import Tokenizer
 
 REPEATS: Final = 8

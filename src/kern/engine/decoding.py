@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kern.contracts.text import READ_EVERY
+from kern.engine.choices import chosen
+from kern.engine.sequence import PagedSequence
 from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
-from kern.text.choices import chosen
-from kern.text.sequence import PagedSequence
 
 MAX_READS_IN_FLIGHT: Final = 4
 """Readings that may be under way beyond the last one taken. The steps before them are wasted where the text ends."""

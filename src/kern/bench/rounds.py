@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.bench.steps import PROMPT, WARM_UP, idle_between, random_ids
 from kern.contracts.text import round_calls
-from kern.text.benchmark import PROMPT, WARM_UP, idle_between, random_ids
-from kern.text.decoding import stride
-from kern.text.generator import Generator
-from kern.text.sequence import PromptError
-from kern.text.speculation import BEGIN
+from kern.engine.decoding import stride
+from kern.engine.generator import Generator
+from kern.engine.sequence import PromptError
+from kern.engine.speculation import BEGIN
 
 LEAST: Final = 1 + WARM_UP
 """Rounds that the shortest measurement runs."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kern.engine.generator import Generation, Generator
+from kern.engine.sequence import check_room
 from kern.manifest.counts import counted
 from kern.text.chat import Message, chat_prompt, opening
-from kern.text.generator import Generation, Generator
-from kern.text.sequence import check_room
 
 
 class Conversation:
