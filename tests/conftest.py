@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kern.building import build as building
+from kern.checkpoints.fetch import SMOLLM2, FetchError, fetch
 from kern.device.base import DeviceUnavailable
-from kern.models import build as building
-from kern.models import targets
-from kern.models.fetch import SMOLLM2, FetchError, fetch
+from kern.models import kernel_set as targets
 from support import suite_record
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import pytest
 
 import kern
 from kern import verify
+from kern.building import build as building
 from kern.contracts.text import ROUND
 from kern.engine.generator import Generator
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg
-from kern.models import build as building
 from kern.text.tokenizer import Tokenizer
 from kern.verifier import check
 

@@ -32,10 +32,10 @@ try:
     from draft_training.target import Target
     from draft_training.training import Schedule, Step, train
 
+    from kern.checkpoints.checkpoint import Checkpoint
+    from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
+    from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
     from kern.manifest.errors import KernError
-    from kern.models.checkpoint import Checkpoint
-    from kern.models.gguf_checkpoint import GgufCheckpoint
-    from kern.models.hf_checkpoint import HuggingFaceCheckpoint
     from kern.models.speculation.config import fitted, from_dspark
     from kern.models.text_files import text_settings
     from kern.text.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kern.device.host.target import host_target
-from kern.models.kernels.compile_host import ABI_HEADERS
+from kern.kernels.compile_host import ABI_HEADERS
 from support.processes import ONE_FAMILY
 
 SOURCE = """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.conftest import Kern
-from kern.models.config import PRESETS
+from kern.checkpoints.config import PRESETS
 from support.vllm_recording import record
 
 TINY = PRESETS["qwen3"]["tiny"]

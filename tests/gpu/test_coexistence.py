@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kern.checkpoints.config import FAMILIES, Family
 from kern.engine import Generator
-from kern.models.config import FAMILIES, Family
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.tiny import prompt

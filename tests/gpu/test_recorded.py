@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from kern.building.build import build
+from kern.checkpoints.config import preset
 from kern.engine import Generator, score
 from kern.manifest.reading import read
 from kern.manifest.writing import write
-from kern.models.build import build
-from kern.models.config import preset
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Tokenizer

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kern.building import build as building
 from kern.device.base import OutOfMemory
 from kern.engine import Generator, score
 from kern.engine.choices import UnusableLogits
-from kern.models import build as building
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.chain import write_chain

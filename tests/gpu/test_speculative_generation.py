@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kern.bench.rounds import benchmark_rounds
+from kern.building import build as building
 from kern.engine import Generation, Generator
-from kern.models import build as building
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Tokenizer

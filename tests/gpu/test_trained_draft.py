@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kern.building import build as building
 from kern.engine.speculation import Driver
-from kern.models import build as building
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.held_out import PROMPTS

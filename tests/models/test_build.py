@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from kern.building.atomic_folder import OutputError
+from kern.building.build import BuildError, build
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.config import UnsupportedModel, preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.kernels.cuda_plan import UnknownCudaTarget
 from kern.manifest.errors import KernError
-from kern.models.build import BuildError, build
-from kern.models.checkpoint import CheckpointError
-from kern.models.config import UnsupportedModel, preset
-from kern.models.kernels.cuda_plan import UnknownCudaTarget
-from kern.models.random_checkpoint import RandomCheckpoint
-from kern.models.replacing import OutputError
-from kern.models.targets import UnknownTarget
+from kern.models.kernel_set import UnknownTarget
 from kern.verification.verify import verify
 from support.hf_folder import save_model
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from kern.building.build import build
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.config import UnsupportedModel
+from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
+from kern.checkpoints.tensors import check_checkpoint
 from kern.cli.app import app
-from kern.models.build import build
-from kern.models.checkpoint import CheckpointError
-from kern.models.config import UnsupportedModel
-from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.tensors import check_checkpoint
 from support.draft_reference import draft_config, draft_tensors
 from support.hf_folder import save_model, save_tensors
 from support.reference import Reference

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kern.models import build as building
-from kern.models.checkpoint import Checkpoint, CheckpointError
-from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.tensors import check_checkpoint
+from kern.building import build as building
+from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
+from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
+from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
+from kern.checkpoints.tensors import check_checkpoint
 from support.gguf_files import gguf_metadata, gguf_tensors, write_gguf
 from support.hf_folder import config_json, save_tensors
 from support.sharp import SharpCheckpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kern.device.host.target import host_target
-from kern.models.kernels.compile_host import CompilationFailed, CompilerMissing, compile_host_modules, compiler_command
+from kern.kernels.compile_host import CompilationFailed, CompilerMissing, compile_host_modules, compiler_command
 
 
 def script(path: Path, text: str, mode: int = 0o755) -> Path:

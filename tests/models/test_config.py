@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kern.models.config import PRESETS, UnsupportedModel, preset
-from kern.models.gguf_config import from_gguf
-from kern.models.hf_config import from_hugging_face
+from kern.checkpoints.config import PRESETS, UnsupportedModel, preset
+from kern.checkpoints.gguf_config import from_gguf
+from kern.checkpoints.hf_config import from_hugging_face
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576, "intermediate_size": 1536,

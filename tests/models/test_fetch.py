@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kern.checkpoints.fetch import FetchError, Source, fetch
 from kern.files.user_cache import UntrustedCache, user_cache
-from kern.models.fetch import FetchError, Source, fetch
 
 CONTENT = b"weights" * 5000
 

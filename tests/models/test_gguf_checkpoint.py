@@ -12,10 +12,10 @@ from gguf import GGUFWriter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kern.models.checkpoint import CheckpointError
-from kern.models.config import UnsupportedModel
-from kern.models.gguf_checkpoint import GgufCheckpoint, unpaired
-from kern.models.gguf_text import text_of_gguf
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.config import UnsupportedModel
+from kern.checkpoints.gguf_checkpoint import GgufCheckpoint, unpaired
+from kern.checkpoints.gguf_text import text_of_gguf
 from kern.models.text_files import text_settings
 from kern.models.weights import weights_of
 from support.reference import SMOLLM2_CONFIG

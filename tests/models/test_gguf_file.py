@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from gguf import GGUFEndian
 
-from kern.models.build import build
-from kern.models.checkpoint import CheckpointError
-from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.gguf_file import MAX_HEADER_BYTES, read_gguf
-from kern.models.tensors import check_checkpoint
+from kern.building.build import build
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
+from kern.checkpoints.gguf_file import MAX_HEADER_BYTES, read_gguf
+from kern.checkpoints.tensors import check_checkpoint
 from support.gguf_files import gguf_metadata, gguf_tensors, write_gguf
 from support.sharp import SharpCheckpoint
 
@@ -209,7 +209,7 @@ def test_a_header_beyond_its_bound_is_refused(tmp_path: Path) -> None:
 def test_long_lists_take_little_memory(tmp_path: Path, kind: int, content: bytes) -> None:
     count = 2_000_000 if kind == 8 else len(content)
     (tmp_path / "m.gguf").write_bytes(header(pair(b"k", 9, array(kind, count, content))))
-    script = "import sys; from pathlib import Path; from kern.models.gguf_file import read_gguf; import gguf\n"
+    script = "import sys; from pathlib import Path; from kern.checkpoints.gguf_file import read_gguf; import gguf\n"
     script += "print(len(read_gguf(Path(sys.argv[1])).metadata['k']))"
 
     def bounded() -> None:

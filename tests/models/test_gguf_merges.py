@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kern.models.checkpoint import CheckpointError
-from kern.models.gguf_text import text_of_gguf
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.gguf_text import text_of_gguf
 from kern.text.tokenizer_file import TokenizerFile
 
 

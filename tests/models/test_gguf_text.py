@@ -8,8 +8,8 @@ from typing import Any
 import gguf
 import pytest
 
-from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.gguf_text import text_of_gguf
+from kern.checkpoints.checkpoint import CheckpointError, TextSource
+from kern.checkpoints.gguf_text import text_of_gguf
 from kern.text.tokenizer_file import TokenizerFile
 
 TOKENS = ["a", "b", "ab", "<end>", "<begin>", "<turn>", "<message>", "<pad>"]

@@ -13,10 +13,10 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
-from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.gguf_text import text_of_gguf
-from kern.models.gguf_tokenizer import PRE_TOKENIZERS
+from kern.checkpoints.checkpoint import CheckpointError, TextSource
+from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
+from kern.checkpoints.gguf_text import text_of_gguf
+from kern.checkpoints.gguf_tokenizer import PRE_TOKENIZERS
 from kern.text.tokenizer_file import TokenizerError, TokenizerFile
 from support.gguf_vocabularies import merges_of, vocabulary_of, write_gguf
 

@@ -13,11 +13,11 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models, processors
 
-from kern.models import build as building
-from kern.models.checkpoint import CheckpointError
-from kern.models.config import Family, preset
-from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.building import build as building
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.config import Family, preset
+from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.models.text_files import text_settings
 from support.hf_folder import save_model, save_tensors
 

@@ -10,11 +10,11 @@ import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
+from kern.checkpoints.checkpoint import CheckpointError, TextSource
+from kern.checkpoints.config import UnsupportedModel
+from kern.checkpoints.generation_fields import GENERATION_FIELDS
+from kern.checkpoints.hf_text import text_of_folder, unknown_generation
 from kern.contracts.text import DecodeBytes, TextSettings
-from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import UnsupportedModel
-from kern.models.generation_fields import GENERATION_FIELDS
-from kern.models.hf_text import text_of_folder, unknown_generation
 from kern.text import Tokenizer
 from kern.text.chat import render
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kern.models.config import TransformerConfig, UnsupportedModel
-from kern.models.gguf_config import from_gguf, unknown_metadata
-from kern.models.gguf_fields import ARCHITECTURE_FIELDS
-from kern.models.hf_config import check_architecture, from_hugging_face, unknown_settings
-from kern.models.hf_fields import HF_FIELDS, ROPE_FIELDS
+from kern.checkpoints.config import TransformerConfig, UnsupportedModel
+from kern.checkpoints.gguf_config import from_gguf, unknown_metadata
+from kern.checkpoints.gguf_fields import ARCHITECTURE_FIELDS
+from kern.checkpoints.hf_config import check_architecture, from_hugging_face, unknown_settings
+from kern.checkpoints.hf_fields import HF_FIELDS, ROPE_FIELDS
 from kern.models.weights import rope_table
 from support.gguf_files import gguf_metadata
 from support.sharp import SharpCheckpoint

@@ -19,9 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kern.artifact.errors import BadModule
+from kern.building.atomic_folder import OutputError
+from kern.building.build import build
+from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_generation, check_scoring
 from kern.engine import Generator, score
+from kern.kernels.cuda_library import cuda_kernels
+from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_sizes import Sizes, UnsupportedSizes
 from kern.manifest.errors import KernError
 from kern.manifest.params import SCALAR_BYTES
 from kern.manifest.reading import read
@@ -29,22 +36,15 @@ from kern.manifest.types import BufferArg, Manifest, StateArg
 from kern.manifest.writing import write
 from kern.mining import read_recording
 from kern.mining.errors import ModuleMissing, RecordMissing
-from kern.models import targets
+from kern.models import kernel_set as targets
 from kern.models.buffers import Limits
-from kern.models.build import build
-from kern.models.config import PRESETS, TransformerConfig, UnsupportedModel
-from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.cuda_sizes import Sizes, UnsupportedSizes
-from kern.models.random_checkpoint import RandomCheckpoint
-from kern.models.recorded.across import examine
-from kern.models.recorded.claims import Refuted
-from kern.models.recorded.kernel_set import entries, recorded_kernel_set
-from kern.models.recorded.library import recorded_kernels
-from kern.models.recorded.modules import WrongTarget
-from kern.models.replacing import OutputError
-from kern.models.targets import UnknownTarget
+from kern.models.kernel_set import UnknownTarget
 from kern.models.transformer import build_manifest
+from kern.recorded.kernel_set import entries, recorded_kernel_set
+from kern.recorded.modules import WrongTarget
+from kern.recorded.vllm.assumptions import Refuted
+from kern.recorded.vllm.evidence import examine
+from kern.recorded.vllm.library import recorded_kernels
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.verification.verify import verify

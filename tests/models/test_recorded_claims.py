@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kern.checkpoints.config import PRESETS
 from kern.manifest.types import Kernel
 from kern.mining import Launch, read_recording
-from kern.models.config import PRESETS
-from kern.models.recorded import claims
-from kern.models.recorded.across import examine
-from kern.models.recorded.claims import CLAIMS, Claim, Refuted
-from kern.models.recorded.library import recorded_kernels
-from kern.models.recorded.signatures import SIGNATURES
-from kern.models.recorded.sources import SOURCES
+from kern.recorded.vllm import assumptions as claims
+from kern.recorded.vllm.assumptions import CLAIMS, Claim, Refuted
+from kern.recorded.vllm.evidence import examine
+from kern.recorded.vllm.library import recorded_kernels
+from kern.recorded.vllm.param_bindings import SOURCES
+from kern.recorded.vllm.signatures import SIGNATURES
 from support.vllm_recording import Doctor, Launched, record
 
 TINY = PRESETS["qwen3"]["tiny"]

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kern.building import build as building
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.config import Family, TransformerConfig, UnsupportedModel
+from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
+from kern.checkpoints.gguf_config import from_gguf
+from kern.checkpoints.hf_config import from_hugging_face
+from kern.checkpoints.rope import frequencies
 from kern.engine import score
-from kern.models import build as building
-from kern.models.checkpoint import CheckpointError
-from kern.models.config import Family, TransformerConfig, UnsupportedModel
-from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.gguf_config import from_gguf
-from kern.models.hf_config import from_hugging_face
-from kern.models.rope import frequencies
 from kern.models.weights import rope_table
 from kern.runtime.loading import load
 from kern.text import Tokenizer

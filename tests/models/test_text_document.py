@@ -7,9 +7,9 @@ from pathlib import Path
 
 import gguf
 
+from kern.checkpoints.gguf_text_fields import TEXT_FIELDS
+from kern.checkpoints.gguf_tokenizer import PRE_TOKENIZERS
 from kern.contracts.text import TEXT_VERSION, TextSettings
-from kern.models.gguf_text_fields import TEXT_FIELDS
-from kern.models.gguf_tokenizer import PRE_TOKENIZERS
 from kern.text.tokenizer_file import MAX_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "text.md").read_text()

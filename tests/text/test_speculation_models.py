@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kern.building import build as building
 from kern.engine import Generation, Generator
-from kern.models import build as building
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Tokenizer

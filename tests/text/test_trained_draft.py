@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kern.models import build as building
+from kern.building import build as building
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.ablations import Manifest, ablated, causal_block, context_shifted, no_hidden_norm, no_markov_head

@@ -15,8 +15,8 @@ from kern.cli.json_text import json_text
 from kern.device import open_device
 from kern.device.base import DeviceError
 from kern.device.host.target import host_target
+from kern.kernels.compile_host import check_compiler, compiler_command
 from kern.manifest.errors import KernError, install_hint
-from kern.models.kernels.compile_host import check_compiler, compiler_command
 from kern.toolchain.cuda_headers import HeadersMissing
 
 

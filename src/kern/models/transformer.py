@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kern.checkpoints.config import TransformerConfig, UnsupportedModel
+from kern.kernels.interfaces import MAX_HEAD_DIM
 from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.types import Kernel, Manifest
 from kern.models.buffers import RING, Buffers, Limits, Rows
-from kern.models.config import TransformerConfig, UnsupportedModel
 from kern.models.fused_layers import STEP, FusedLayers, squares_of
-from kern.models.kernels.interfaces import MAX_HEAD_DIM
 from kern.models.layers import Attention, Layers
 from kern.models.precision import OWN
-from kern.models.recorded.layers import BlockLayout, UnfusedBuffers, UnfusedLayers
 from kern.models.speculation.draft import Draft
 from kern.models.speculation.programs import Speculation
+from kern.models.unfused_layers import BlockLayout, UnfusedBuffers, UnfusedLayers
 
 
 def build_manifest(
@@ -29,7 +29,7 @@ def build_manifest(
     block: BlockLayout | None = None,
     draft: Draft | None = None,
 ) -> Manifest:
-    """The manifest of a transformer over the entries of `kernels` (see `kern.models.kernels.interfaces`).
+    """The manifest of a transformer over the entries of `kernels` (see `kern.kernels.interfaces`).
 
     `model` is its label. `block` says how recorded kernels lay keys and values into a page; None: these are our own.
     `draft` is a draft model to speculate with. Raises UnsupportedModel where the kernels do not take a size.
