@@ -15,7 +15,7 @@ from kern.device.base import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
 from kern.kernels.compile_host import compile_host_modules
-from kern.kernels.library import host_kernels
+from kern.kernels.host_library import host_kernels
 from kern.manifest.expressions import evaluate
 from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step

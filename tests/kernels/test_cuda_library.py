@@ -11,7 +11,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from kern.artifact.fitting import faults
+from kern.artifact.abi_check import faults
 from kern.artifact.modules import describe
 from kern.artifact.targets import parse
 from kern.kernels import compile_cuda

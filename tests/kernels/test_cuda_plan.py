@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kern.artifact.fitting import faults
+from kern.artifact.abi_check import faults
 from kern.artifact.modules import describe
 from kern.kernels.compile_cuda import compile_cuda_source
 from kern.kernels.cuda_library import cuda_kernels

@@ -16,7 +16,7 @@ from kern.mining import mine, read_recordings
 from kern.mining.blocks import repeated
 from kern.mining.errors import BadRecord, RecordTooLarge
 from kern.mining.limits import MAX_EVENTS, MAX_LINE, MAX_PARTS, Budget, Excess
-from kern.mining.records import MAX_ITEMS
+from kern.mining.schema import MAX_ITEMS
 from kern.mining.symbols import short
 from support.recordings import Recorder, packed
 

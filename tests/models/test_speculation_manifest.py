@@ -16,7 +16,7 @@ from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round
-from kern.kernels.library import host_kernels
+from kern.kernels.host_library import host_kernels
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Dispatch, Manifest, StateArg
 from kern.manifest.writing import write

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel, preset
-from kern.kernels.library import host_kernels
+from kern.kernels.host_library import host_kernels
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Manifest
 from kern.manifest.writing import write

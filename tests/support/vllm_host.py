@@ -11,8 +11,8 @@ from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.device.host.target import host_target
 from kern.kernels.compile_host import SOURCES as HOST_SOURCES
 from kern.kernels.compile_host import compile_host_modules
+from kern.kernels.host_library import host_kernels
 from kern.kernels.interfaces import RECORDED_INTERFACES
-from kern.kernels.library import host_kernels
 from kern.manifest.expressions import Sym
 from kern.manifest.types import Arg, Impl, Kernel, Step
 from kern.manifest.writing import write

@@ -18,8 +18,8 @@ from kern.cli.outputs import check_path, write_files
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
 from kern.manifest.errors import KernError
+from kern.manifest.references import buffers_used
 from kern.manifest.types import Manifest
-from kern.manifest.usage import buffers_used
 from kern.runtime.arrays import Array
 from kern.runtime.errors import unknown
 from kern.runtime.executable import Executable

@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 from kern.manifest.errors import KernError
 from kern.manifest.expressions import INT_LIMIT, Add, Expr, Name, Sym, Wire, show
 from kern.manifest.params import DType
+from kern.manifest.references import symbol_range
 from kern.manifest.types import Buffer, BufferClass, Manifest
-from kern.manifest.usage import symbol_range
 
 PAGE: Final = 16
 """Tokens in a page of the state."""

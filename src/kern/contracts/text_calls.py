@@ -9,8 +9,8 @@ from typing import Final
 
 from kern.contracts.text import PAGE, PAGES, SEQS, STEP_INPUTS, TOKENS, TextSettings, round_calls
 from kern.manifest.params import DTYPE_BYTES
+from kern.manifest.references import buffer_args, buffers_used, program_symbols, symbol_range
 from kern.manifest.types import Buffer, Manifest
-from kern.manifest.usage import buffer_args, buffers_used, program_symbols, symbol_range
 
 _GIVEN: Final = (TOKENS.sym, SEQS.sym, PAGES.sym)
 _INPUTS: Final = frozenset(each.name for each in STEP_INPUTS)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kern.contracts.text import PAGE, PAGES, SEQS, TOKENS, TextSettings
 from kern.manifest.errors import KernError
-from kern.manifest.usage import symbol_range
+from kern.manifest.references import symbol_range
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
 from kern.runtime.profiling import LaunchTime

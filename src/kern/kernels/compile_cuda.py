@@ -9,7 +9,7 @@ from typing import Final
 
 from kern.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
 from kern.manifest.errors import install_hint
-from kern.toolchain import nvrtc as compiler
+from kern.toolchain import nvrtc
 from kern.toolchain.nvrtc import CudaCompilerMissing
 
 SOURCES: Final = Path(__file__).parent / "cuda"
@@ -39,12 +39,12 @@ def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping
     """
     folders = (f"--include-path={folder}" for folder in (SOURCES, *_header_folders()))
     macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
-    return compiler.compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
+    return nvrtc.compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
 
 
 def check_architecture(plan: CudaPlan) -> None:
     """Raises UnknownCudaTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
-    known = compiler.architectures()
+    known = nvrtc.architectures()
     if plan.architecture not in known:
         names = ", ".join(f"sm_{number}" for number in known if number >= 80)
         raise UnknownCudaTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")

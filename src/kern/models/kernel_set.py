@@ -16,7 +16,7 @@ from kern.kernels.compile_host import HOST_TARGETS, check_host_target, compile_h
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
-from kern.kernels.library import host_kernels
+from kern.kernels.host_library import host_kernels
 from kern.manifest.errors import KernError
 from kern.manifest.types import Kernel
 from kern.models.buffers import Limits

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from kern.device.base import Device, Prepared, Stream
-from kern.manifest.usage import program_symbols
+from kern.manifest.references import program_symbols
 from kern.runtime.errors import unknown
 from kern.runtime.lowering import Linkage, lower
 from kern.runtime.memory.address_table import Bases, addresses

@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 
 from kern.manifest.errors import KernError
 from kern.manifest.expressions import Interval
+from kern.manifest.references import symbols_of
 from kern.manifest.types import Buffer
-from kern.manifest.usage import symbols_of
 from kern.runtime.memory.sizes import dimensions, highs
 from kern.runtime.symbols import Values, as_integer, checked
 from kern.verifier import VerifiedManifest

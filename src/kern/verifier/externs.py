@@ -9,7 +9,7 @@ from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.params import DTYPE_BYTES, Param
 from kern.manifest.types import Step
 from kern.verifier.example import edit
-from kern.verifier.hints import Names
+from kern.verifier.suggestions import Names
 
 _STEP = "/kernels/product/impl/steps/0"
 _PARAMS = '["{}", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]'

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from cuda.bindings import driver
 
 from kern.device.base import FileRegion, Function, Launch, LaunchError, Occupancy, Prepared, Stream
-from kern.device.cuda import bandwidth, graph, launch, placing
+from kern.device.cuda import bandwidth, graph, launch, weight_upload
 from kern.device.cuda.context import Context, driver_version
 from kern.device.cuda.memory import CudaMemory, free_memory
 from kern.device.cuda.module import CudaFunction, CudaModule
 from kern.device.cuda.staging import CudaPending, Staging
 from kern.device.cuda.stream import CudaStream, own_stream
+from kern.device.cuda.weight_upload import CudaRegions
 from kern.manifest.types import Dim3
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ class CudaDevice:
             raise
         return memory
 
-    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> placing.CudaRegions:
+    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> CudaRegions:
         """Copy the regions to one arena on the GPU.
 
         Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory.
         """
-        return placing.place(self._context, file, regions, progress)
+        return weight_upload.place(self._context, file, regions, progress)
 
     def load_module(self, image: bytes) -> CudaModule:
         """Load a cubin from memory. Raises ModuleError."""

@@ -15,11 +15,11 @@ from typing import Final
 
 from kern.device.base import DeviceError
 from kern.device.cuda import cublaslt
-from kern.device.cuda.algorithms import MOST_ALIGNMENT, WORKSPACE_BYTES, AlgorithmCache, Shape
 from kern.device.cuda.context import Context
 from kern.device.cuda.launch import CudaOperator
+from kern.device.cuda.matmul_autotune import QUICK, THOROUGH, Algorithm, Place, Problem, fastest, is_usable, warm_up
+from kern.device.cuda.matmul_cache import MOST_ALIGNMENT, WORKSPACE_BYTES, AlgorithmCache, Shape
 from kern.device.cuda.memory import CudaMemory
-from kern.device.cuda.tuning import QUICK, THOROUGH, Algorithm, Place, Problem, fastest, is_usable, warm_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kern.checkpoints.config import PRESETS
 from kern.manifest.types import Kernel
 from kern.mining import Launch, read_recording
-from kern.recorded.vllm import assumptions as claims
+from kern.recorded.vllm import assumptions
 from kern.recorded.vllm.assumptions import CLAIMS, Claim, Refuted
 from kern.recorded.vllm.evidence import examine
 from kern.recorded.vllm.library import recorded_kernels
@@ -78,75 +78,131 @@ def other_dtype(symbol: str) -> str:
 LAST = {"layer": 1, "several": True}
 
 DOCTORED: list[tuple[Claim, Doctor, str]] = [
-    (claims.BACKEND, launched(at("attention"), drop=True), r"none of kernel_unified_attention, but .*nvjet"),
-    (claims.BACKEND, launched(at("reduce"), drop=True), "none of reduce_segments"),
-    (claims.LAYERS, launched(at("attention", **LAST), drop=True), "1 time; expected: 2"),
-    (claims.ORDER, launched(at("k_norm", **LAST), drop=True), "layer 1, k_norm .* launches .*rotary_embedding_kernel"),
-    (claims.ORDER, launched(at("after", **LAST), drop=True), "layer 1, after .*: the pass ends"),
-    (claims.ORDER, launched(at("reduce", layer=0, number=2), drop=True), "layer 0, reduce .* launches .*fused_add"),
-    (claims.ORDER, launched(at("cache", **LAST), stream=9), "layer 1, cache .* is on stream 9; expected: 7"),
-    (claims.PARAMETERS, launched(lambda each: each.part == "rotary", sizes=[8] * 13), "rotary .* given 0:8 8:8"),
-    (claims.INSTANCE, launched(at("cache", **LAST), module="reduce"), "layer 1, cache .* of module"),
-    (claims.INSTANCE, launched(at("activation", **LAST), module="unknown"), "module of .*act_and_mul.* is not known"),
-    (claims.INSTANCE, launched(at("rotary", **LAST), attributes={"cluster": [2, 1, 1]}), "cluster"),
-    (claims.INSTANCES, launched(at("attention", several=False), module="attention of several"), "attention .* and "),
-    (claims.DTYPES, launched(at("rotary"), symbol=lambda s: s.replace("S2_Lb1", "S2_Lb0")), "Lb0E"),
-    (claims.DTYPES, launched(at("activation"), symbol=other_dtype), "4Half"),
+    (assumptions.BACKEND, launched(at("attention"), drop=True), r"none of kernel_unified_attention, but .*nvjet"),
+    (assumptions.BACKEND, launched(at("reduce"), drop=True), "none of reduce_segments"),
+    (assumptions.LAYERS, launched(at("attention", **LAST), drop=True), "1 time; expected: 2"),
     (
-        claims.GRIDS,
+        assumptions.ORDER,
+        launched(at("k_norm", **LAST), drop=True),
+        "layer 1, k_norm .* launches .*rotary_embedding_kernel",
+    ),
+    (assumptions.ORDER, launched(at("after", **LAST), drop=True), "layer 1, after .*: the pass ends"),
+    (
+        assumptions.ORDER,
+        launched(at("reduce", layer=0, number=2), drop=True),
+        "layer 0, reduce .* launches .*fused_add",
+    ),
+    (assumptions.ORDER, launched(at("cache", **LAST), stream=9), "layer 1, cache .* is on stream 9; expected: 7"),
+    (assumptions.PARAMETERS, launched(lambda each: each.part == "rotary", sizes=[8] * 13), "rotary .* given 0:8 8:8"),
+    (assumptions.INSTANCE, launched(at("cache", **LAST), module="reduce"), "layer 1, cache .* of module"),
+    (
+        assumptions.INSTANCE,
+        launched(at("activation", **LAST), module="unknown"),
+        "module of .*act_and_mul.* is not known",
+    ),
+    (assumptions.INSTANCE, launched(at("rotary", **LAST), attributes={"cluster": [2, 1, 1]}), "cluster"),
+    (
+        assumptions.INSTANCES,
+        launched(at("attention", several=False), module="attention of several"),
+        "attention .* and ",
+    ),
+    (assumptions.DTYPES, launched(at("rotary"), symbol=lambda s: s.replace("S2_Lb1", "S2_Lb0")), "Lb0E"),
+    (assumptions.DTYPES, launched(at("activation"), symbol=other_dtype), "4Half"),
+    (
+        assumptions.GRIDS,
         launched(at("q_norm", **LAST), grid=[7, 4, 1]),
         r"q_norm .*: the grid is \[7, 4, 1\]; expected: \[28",
     ),
-    (claims.GRIDS, launched(at("attention", **LAST), grid=[1, 1, 1]), r"\[1, 1, 1\]; expected: \[1, 2, 1\]"),
+    (assumptions.GRIDS, launched(at("attention", **LAST), grid=[1, 1, 1]), r"\[1, 1, 1\]; expected: \[1, 2, 1\]"),
     (
-        claims.SIZES,
+        assumptions.SIZES,
         changed(lambda each: each.part == "input_norm", hidden_size=256),
         "norms take rows of 64, 256 elements; expected: 128",
     ),
-    (claims.SIZES, changed(at("activation", **LAST), d=255), "`d` = 255; expected: 256"),
-    (claims.SIZES, changed(at("cache", **LAST), value_stride=128), "`value_stride` = 128; expected: 512"),
-    (claims.SIZES, changed(at("rotary", **LAST), num_kv_heads=4), "`num_kv_heads` = 4; expected: 2"),
-    (claims.CONSTANTS, changed(at("attention", **LAST), scale=0.25), "`scale` = 0.25; expected: 0.125"),
-    (claims.CONSTANTS, changed(at("attention", number=2, layer=1), num_seqs=2), "`num_seqs` = 2; expected: 1"),
-    (claims.CONSTANTS, changed(at("rotary", **LAST), inverse=1), "`inverse` = 1"),
-    (claims.EPSILON, changed(at("k_norm", **LAST), epsilon=1e-5), "`epsilon` = 9.99.*e-06; expected: 9.99.*e-07"),
-    (claims.VIEWS, changed(at("k_norm", **LAST), input=bytes_on(64)), "k_norm .* `input` = 0x.* 512 bytes behind"),
-    (claims.VIEWS, changed(at("cache", **LAST), value=bytes_on(-512)), "cache .* `value` = 0x.* 768 bytes behind"),
-    (claims.APART, changed(at("attention", **LAST), query=bytes_on(512)), "`query` = 0x.* rotary .* has: `query` = 0x"),
-    (claims.APART, changed(at("cache", layer=0), key=bytes_on(512)), "layer 0, cache .* `key` = 0x"),
+    (assumptions.SIZES, changed(at("activation", **LAST), d=255), "`d` = 255; expected: 256"),
+    (assumptions.SIZES, changed(at("cache", **LAST), value_stride=128), "`value_stride` = 128; expected: 512"),
+    (assumptions.SIZES, changed(at("rotary", **LAST), num_kv_heads=4), "`num_kv_heads` = 4; expected: 2"),
+    (assumptions.CONSTANTS, changed(at("attention", **LAST), scale=0.25), "`scale` = 0.25; expected: 0.125"),
+    (assumptions.CONSTANTS, changed(at("attention", number=2, layer=1), num_seqs=2), "`num_seqs` = 2; expected: 1"),
+    (assumptions.CONSTANTS, changed(at("rotary", **LAST), inverse=1), "`inverse` = 1"),
+    (assumptions.EPSILON, changed(at("k_norm", **LAST), epsilon=1e-5), "`epsilon` = 9.99.*e-06; expected: 9.99.*e-07"),
+    (assumptions.VIEWS, changed(at("k_norm", **LAST), input=bytes_on(64)), "k_norm .* `input` = 0x.* 512 bytes behind"),
+    (assumptions.VIEWS, changed(at("cache", **LAST), value=bytes_on(-512)), "cache .* `value` = 0x.* 768 bytes behind"),
     (
-        claims.RESIDUAL,
+        assumptions.APART,
+        changed(at("attention", **LAST), query=bytes_on(512)),
+        "`query` = 0x.* rotary .* has: `query` = 0x",
+    ),
+    (assumptions.APART, changed(at("cache", layer=0), key=bytes_on(512)), "layer 0, cache .* `key` = 0x"),
+    (
+        assumptions.RESIDUAL,
         changed(at("after", **LAST), residual=bytes_on(512)),
         "`residual` = 0x.* input_norm .* `input` =",
     ),
-    (claims.IN_PLACE, lambda each: _aliased(each), "add_norm .* `input` = 0x.* as .* has `residual`"),
-    (claims.WEIGHTS, changed(at("k_norm"), weight=7), "k_norm .* `weight` = 0x7, as of layer 0, k_norm"),
-    (claims.WEIGHTS, changed(at("add_norm", layer=1, number=4), weight=bytes_on(256)), "layer 1, add_norm .*pass 4"),
-    (claims.ROPE_TABLE, changed(at("rotary", **LAST), cos_sin_cache=bytes_on(256)), "`cos_sin_cache` = 0x"),
-    (claims.ROPE_TABLE, changed(at("rotary", number=5), cos_sin_cache=bytes_on(256)), "pass 5 of 1 token.*pass 1"),
-    (claims.INPUTS, changed(at("rotary", **LAST), positions=bytes_on(8)), "`positions` = 0x.* layer 0, rotary"),
-    (claims.INPUTS, changed(at("reduce", layer=1), seq_lens=bytes_on(8)), "reduce .* `seq_lens` = 0x"),
-    (claims.POOL, lambda each: _pool(each, 1, 7 * 2**40), "`key_cache` = 0x70000000000, as of layer 0, cache"),
-    (claims.POOL, lambda each: _pool(each, 1 if each.number == 4 else 9, 7 * 2**40), "pass 4 .* `key_cache` = 0x"),
-    (claims.PAGE, lambda each: _strides(each, block_stride=2 * 32 * 128), "`block_stride` = 8192.* expected: 16 slots"),
-    (claims.PAGE, lambda each: _strides(each, page_stride=256), "`page_stride` = 256"),
+    (assumptions.IN_PLACE, lambda each: _aliased(each), "add_norm .* `input` = 0x.* as .* has `residual`"),
+    (assumptions.WEIGHTS, changed(at("k_norm"), weight=7), "k_norm .* `weight` = 0x7, as of layer 0, k_norm"),
     (
-        claims.SHARED_POOL,
+        assumptions.WEIGHTS,
+        changed(at("add_norm", layer=1, number=4), weight=bytes_on(256)),
+        "layer 1, add_norm .*pass 4",
+    ),
+    (assumptions.ROPE_TABLE, changed(at("rotary", **LAST), cos_sin_cache=bytes_on(256)), "`cos_sin_cache` = 0x"),
+    (assumptions.ROPE_TABLE, changed(at("rotary", number=5), cos_sin_cache=bytes_on(256)), "pass 5 of 1 token.*pass 1"),
+    (assumptions.INPUTS, changed(at("rotary", **LAST), positions=bytes_on(8)), "`positions` = 0x.* layer 0, rotary"),
+    (assumptions.INPUTS, changed(at("reduce", layer=1), seq_lens=bytes_on(8)), "reduce .* `seq_lens` = 0x"),
+    (assumptions.POOL, lambda each: _pool(each, 1, 7 * 2**40), "`key_cache` = 0x70000000000, as of layer 0, cache"),
+    (assumptions.POOL, lambda each: _pool(each, 1 if each.number == 4 else 9, 7 * 2**40), "pass 4 .* `key_cache` = 0x"),
+    (
+        assumptions.PAGE,
+        lambda each: _strides(each, block_stride=2 * 32 * 128),
+        "`block_stride` = 8192.* expected: 16 slots",
+    ),
+    (assumptions.PAGE, lambda each: _strides(each, page_stride=256), "`page_stride` = 256"),
+    (
+        assumptions.SHARED_POOL,
         changed(at("attention", **LAST), value_cache=bytes_on(512)),
         "attention .* `value_cache` = 0x",
     ),
-    (claims.SHARED_POOL, changed(at("attention", layer=1), v_scale=bytes_on(512)), "attention .* `v_scale` = 0x"),
-    (claims.SHARED_POOL, changed(at("attention", **LAST), stride_v_cache_1=64), "`stride_v_cache_1` = 64"),
-    (claims.PARTS, changed(at("reduce", layer=1), segm_max=bytes_on(512)), "reduce .* `segm_max` = 0x"),
-    (claims.PARTS, changed(at("reduce", layer=1), output=bytes_on(512)), "reduce .* `output` = 0x"),
-    (claims.LITERALS, changed(at("activation", **LAST), alpha=2.0), "`alpha` = 2.0; expected: as .* `alpha` = 1.0"),
-    (claims.LITERALS, changed(at("activation", number=5, layer=0), alpha=2.0), "pass 5 of 1 token.* `alpha` = 2.0"),
-    (claims.LITERALS, changed(at("attention", number=2, layer=1), block_table_stride=16), "`block_table_stride` = 16"),
-    (claims.LAUNCHES, launched(at("cache", number=4, layer=0), grid=[7, 2, 1]), r"grid: \(2, 1\); expected: \(1, 1\)"),
-    (claims.LAUNCHES, launched(at("attention", number=2, layer=1), grid=[1, 2, 8]), r"grid: \(2, 8\); .* \(2, 16\)"),
-    (claims.LAUNCHES, launched(at("attention", layer=1), block=[64, 1, 1]), r"block: \(64, 1, 1\); expected: \(128"),
-    (claims.LAUNCHES, launched(at("rotary", number=3, layer=1), block=[64, 1, 1]), r"pass 3 .* block: \(64, 1, 1\)"),
-    (claims.LAUNCHES, launched(at("reduce", layer=1), shared=64), "shared memory: 64; expected: 0"),
+    (assumptions.SHARED_POOL, changed(at("attention", layer=1), v_scale=bytes_on(512)), "attention .* `v_scale` = 0x"),
+    (assumptions.SHARED_POOL, changed(at("attention", **LAST), stride_v_cache_1=64), "`stride_v_cache_1` = 64"),
+    (assumptions.PARTS, changed(at("reduce", layer=1), segm_max=bytes_on(512)), "reduce .* `segm_max` = 0x"),
+    (assumptions.PARTS, changed(at("reduce", layer=1), output=bytes_on(512)), "reduce .* `output` = 0x"),
+    (
+        assumptions.LITERALS,
+        changed(at("activation", **LAST), alpha=2.0),
+        "`alpha` = 2.0; expected: as .* `alpha` = 1.0",
+    ),
+    (
+        assumptions.LITERALS,
+        changed(at("activation", number=5, layer=0), alpha=2.0),
+        "pass 5 of 1 token.* `alpha` = 2.0",
+    ),
+    (
+        assumptions.LITERALS,
+        changed(at("attention", number=2, layer=1), block_table_stride=16),
+        "`block_table_stride` = 16",
+    ),
+    (
+        assumptions.LAUNCHES,
+        launched(at("cache", number=4, layer=0), grid=[7, 2, 1]),
+        r"grid: \(2, 1\); expected: \(1, 1\)",
+    ),
+    (
+        assumptions.LAUNCHES,
+        launched(at("attention", number=2, layer=1), grid=[1, 2, 8]),
+        r"grid: \(2, 8\); .* \(2, 16\)",
+    ),
+    (
+        assumptions.LAUNCHES,
+        launched(at("attention", layer=1), block=[64, 1, 1]),
+        r"block: \(64, 1, 1\); expected: \(128",
+    ),
+    (
+        assumptions.LAUNCHES,
+        launched(at("rotary", number=3, layer=1), block=[64, 1, 1]),
+        r"pass 3 .* block: \(64, 1, 1\)",
+    ),
+    (assumptions.LAUNCHES, launched(at("reduce", layer=1), shared=64), "shared memory: 64; expected: 0"),
 ]
 
 
@@ -199,11 +255,11 @@ def test_passes_of_several_tokens_are_needed(tmp_path: Path) -> None:
 
     with pytest.raises(Refuted, match=r"are 1, 1, 1, 1, 1, 1; expected: 1, and some number above 1") as caught:
         examine(launches, TINY)
-    assert caught.value.claim == claims.TOKENS
+    assert caught.value.claim == assumptions.TOKENS
 
 
 def test_every_claim_is_refuted_by_some_recording() -> None:
-    assert {claim.id for claim, _, _ in DOCTORED} | {claims.TOKENS.id} == {claim.id for claim in CLAIMS}
+    assert {claim.id for claim, _, _ in DOCTORED} | {assumptions.TOKENS.id} == {claim.id for claim in CLAIMS}
     assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
 
 
@@ -235,7 +291,7 @@ def test_a_model_as_wide_as_a_recorded_head_is_told_the_width(tmp_path: Path) ->
 
     with pytest.raises(Refuted, match=f"rows of {TINY.hidden} elements; expected: {TINY.head_dim}") as caught:
         examine(launches, replace(TINY, hidden=TINY.head_dim))
-    assert caught.value.claim == claims.SIZES
+    assert caught.value.claim == assumptions.SIZES
 
 
 ROLES = {"input_norm": "norm", "q_norm": "norm", "k_norm": "norm", "after": "add_norm"}

@@ -11,7 +11,7 @@ from kern.manifest.types import Manifest
 from kern.verifier import arrays, dataflow, dispatches, interfaces, states, steps, symbols, unused
 from kern.verifier.ranges import Ranges
 from kern.verifier.scope import Scope
-from kern.verifier.unresolved import NOTHING_UNRESOLVED, Unresolved
+from kern.verifier.suppression import NOTHING_UNRESOLVED, Unresolved
 
 
 class InvalidManifest(KernError):

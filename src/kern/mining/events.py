@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from kern.manifest.params import Layout
-from kern.mining.records import KernelAttributes, Memory, Three
+from kern.mining.schema import KernelAttributes, Memory, Three
 
 WORD: Final = 8
 """Bytes of an address."""

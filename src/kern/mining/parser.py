@@ -9,9 +9,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from kern.manifest.params import Layout
-from kern.mining.launches import WORD, Copy, Event, Fill, Kernel, Launch, Pointer
+from kern.mining.events import WORD, Copy, Event, Fill, Kernel, Launch, Pointer
 from kern.mining.limits import MAX_LINE, Budget
-from kern.mining.records import (
+from kern.mining.schema import (
     FORMAT,
     LINE,
     CopyRecord,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kern.device.base import DeviceError
-from kern.device.cuda.algorithms import ALGORITHM_BYTES, MAX_BYTES, AlgorithmCache, Shape, alignment
+from kern.device.cuda.matmul_cache import ALGORITHM_BYTES, MAX_BYTES, AlgorithmCache, Shape, alignment
 from kern.files.user_cache import CacheIgnored
 
 SHAPE = Shape.of("cublaslt_bf16_tn", 1, 2560, 4096, 0x1000, 0x2010, 0x3002)
@@ -98,7 +98,7 @@ USE = """
 import ctypes, sys, warnings
 from pathlib import Path
 from kern.cli.warned import show_warnings
-from kern.device.cuda.algorithms import ALGORITHM_BYTES, AlgorithmCache, Shape
+from kern.device.cuda.matmul_cache import ALGORITHM_BYTES, AlgorithmCache, Shape
 show_warnings()
 shape = Shape("op", 1, 2, 3, 4, 5, 6)
 cache = AlgorithmCache("H200", 1, Path(sys.argv[1]))
@@ -142,7 +142,7 @@ def test_a_lock_that_is_a_link_is_left_alone_and_nothing_is_kept(tmp_path: Path)
 
 
 def test_the_cache_does_not_outgrow_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kern.device.cuda.algorithms.MAX_BYTES", 1_000)
+    monkeypatch.setattr("kern.device.cuda.matmul_cache.MAX_BYTES", 1_000)
     path = tmp_path / "cublaslt.json"
     cache = AlgorithmCache("H200", 1, path)
     for m in range(1, 20):

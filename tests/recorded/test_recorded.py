@@ -36,7 +36,7 @@ from kern.manifest.types import BufferArg, Manifest, StateArg
 from kern.manifest.writing import write
 from kern.mining import read_recording
 from kern.mining.errors import ModuleMissing, RecordMissing
-from kern.models import kernel_set as targets
+from kern.models import kernel_set
 from kern.models.buffers import Limits
 from kern.models.kernel_set import UnknownTarget
 from kern.models.transformer import build_manifest
@@ -64,7 +64,7 @@ TINY = PRESETS["qwen3"]["tiny"]
 def compiled_once() -> Iterator[None]:
     """Our own kernels are compiled once for all builds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(targets, "compile_cuda_modules", cache(targets.compile_cuda_modules))
+        patch.setattr(kernel_set, "compile_cuda_modules", cache(kernel_set.compile_cuda_modules))
         yield
 
 

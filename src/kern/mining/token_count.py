@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from kern.mining.fitting import Fit, Sample, Status, fit, shown
-from kern.mining.launches import Kernel
-from kern.mining.sites import Number, Site
+from kern.mining.call_sites import Number, Site
+from kern.mining.events import Kernel
+from kern.mining.expression_fit import Fit, Sample, Status, fit, shown
 
 Vector: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """The passes in which a number was seen, and its values there."""

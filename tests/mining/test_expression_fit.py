@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kern.manifest.expressions import Expr, evaluate, show
-from kern.mining.fitting import TOKENS, fit
+from kern.mining.expression_fit import TOKENS, fit
 
 COUNTS = (1, 2, 16, 34, 85, 175, 709, 4096)
 

@@ -14,9 +14,9 @@ from itertools import accumulate
 from statistics import median
 from typing import Final, TypeAlias
 
-from kern.mining.cutting import Span
-from kern.mining.fitting import fit
-from kern.mining.launches import Copy, Event, Launch
+from kern.mining.events import Copy, Event, Launch
+from kern.mining.expression_fit import fit
+from kern.mining.segmentation import Span
 
 _FAR: Final = 2
 """A gap this many times as long as the usual one holds other things than the ends of two passes."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Final, TypeAlias
 
-from kern.mining.launches import Event, Launch
-from kern.mining.records import Three
+from kern.mining.events import Event, Launch
+from kern.mining.schema import Three
 
 Span: TypeAlias = tuple[int, int]
 """The orders of the first event of a pass and of the one after its last."""

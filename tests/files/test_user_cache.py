@@ -10,7 +10,7 @@ import pytest
 
 from kern.capture import find_toolkit, recorder_library
 from kern.checkpoints.fetch import SMOLLM2, fetch
-from kern.device.cuda.algorithms import AlgorithmCache
+from kern.device.cuda.matmul_cache import AlgorithmCache
 from kern.files.user_cache import NoCacheFolder, UntrustedCache, locked, make_cache, open_trusted, user_cache
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kern.mining.launches import WORD, Kernel, Launch
+from kern.mining.events import WORD, Kernel, Launch
 
 NumberType = Literal["geometry", "u8", "i16", "i32", "f32", "i64", "f64"]
 _AXES: Final = "xyz"
