@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -39,7 +39,7 @@ class AbiMismatch(DeviceError):
 
 
 def load(
-    path: str | Path,
+    path: str | Path | ArtifactFolder,
     *,
     device: str = "auto",
     capacity: int = 4096,
@@ -50,7 +50,7 @@ def load(
     tune: bool = False,
     progress: Progress | None = None,
 ) -> Executable:
-    """Load the artifact folder at `path` onto a device.
+    """Load the artifact folder at `path` onto a device; an open folder is read as it is, and stays open.
 
     `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity`
     counts tokens a sequence and, with `sequences`, sizes the states (see `kern.runtime.memory.sizes.sizes`). With
@@ -62,7 +62,8 @@ def load(
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
     TooManyBlocks, ModuleError or AbiMismatch; whatever was taken by then has been given back.
     """
-    with ExitStack() as resources, open_folder(path) as folder:
+    opened = nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path)
+    with ExitStack() as resources, opened as folder:
         override = None if weights is None else Path(weights)
         verified, resolution = _examined(folder, override)
         manifest = verified.manifest
