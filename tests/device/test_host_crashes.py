@@ -14,7 +14,7 @@ Compile = Callable[..., bytes]
 
 PROGRAM = """
 import sys
-from kern.device.base import KernelLaunch
+from kern.manifest.launches import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.manifest.params import Layout
 path, symbol, way = sys.argv[1:]

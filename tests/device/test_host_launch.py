@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kern.device.base import KernelLaunch, LaunchError
+from kern.device.base import LaunchError
 from kern.device.host.device import HostDevice
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import SCALAR_RANGE
 
 # Writes its later parameters, whose sizes it is given, one after another.

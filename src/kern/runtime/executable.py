@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from kern.artifact.resolve import Resolution
+from kern.artifact.types import StepKey
 from kern.device.base import Device, Graph, Prepared, Stream
 from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer, Manifest
@@ -21,7 +22,7 @@ from kern.runtime.conversion import Given, as_array
 from kern.runtime.errors import Closed, NotReadable, NotWritable, unknown
 from kern.runtime.graph import Call, ExecutableGraph, pairs
 from kern.runtime.launch_cache import PreparedCalls
-from kern.runtime.lowering import Linkage
+from kern.runtime.lowering import LinkedStep
 from kern.runtime.memory.address_table import Bases, resident, states
 from kern.runtime.memory.planner import MemoryPlan
 from kern.runtime.profiling import LaunchTime, launch_times
@@ -41,7 +42,7 @@ class Loaded:
     stream: Stream
     plan: MemoryPlan
     bases: Bases
-    linkage: Linkage
+    linked: Mapping[StepKey, LinkedStep]
     capacity: int
     sequences: int
 
@@ -60,7 +61,7 @@ class Executable:
         self._closed = False
         self._device, self._stream = loaded.device, loaded.stream
         self._calls = PreparedCalls(
-            loaded.verified, loaded.plan, loaded.bases, loaded.linkage, self._device, self._stream
+            loaded.verified, loaded.plan, loaded.bases, loaded.linked, self._device, self._stream
         )
         self._shapes = BufferShapes(loaded.verified)
         self._graphs: set[ExecutableGraph] = set()

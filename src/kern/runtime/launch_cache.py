@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Final
 
+from kern.artifact.types import StepKey
 from kern.device.base import Device, Prepared, Stream
 from kern.manifest.references import program_symbols
 from kern.runtime.errors import unknown
-from kern.runtime.lowering import Linkage, lower
+from kern.runtime.lowering import LinkedStep, lower
 from kern.runtime.memory.address_table import Bases, addresses
 from kern.runtime.memory.planner import MemoryPlan
 from kern.runtime.symbols import Values, checked
@@ -26,13 +28,13 @@ class PreparedCalls:
         verified: VerifiedManifest,
         plan: MemoryPlan,
         bases: Bases,
-        linkage: Linkage,
+        linked: Mapping[StepKey, LinkedStep],
         device: Device,
         stream: Stream,
     ) -> None:
         manifest = verified.manifest
         self._manifest = manifest
-        self._linkage = linkage
+        self._linked = linked
         self._device = device
         self._stream = stream
         self._addresses = addresses(manifest, plan, bases)
@@ -49,7 +51,7 @@ class PreparedCalls:
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
-        launches = lower(self._manifest, program, named, self._addresses[program], self._linkage)
+        launches = lower(self._manifest, program, named, self._addresses[program], self._linked)
         self._kept[key] = self._device.prepare(launches)
         if len(self._kept) > KEPT:
             self._stream.synchronize()  # the list that goes may still be running

@@ -16,7 +16,7 @@ from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, M
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
 from kern.runtime.executable import Executable, Loaded
-from kern.runtime.lowering import linkage
+from kern.runtime.lowering import link
 from kern.runtime.memory.allocation import Progress, allocate
 from kern.runtime.memory.planner import plan
 from kern.verification.report import InvalidArtifact
@@ -71,7 +71,7 @@ def load(
         target = _open_device(device, tune, resolution, resources)
         file = None if resolution.weights is None else folder.weights(override)
         bases = allocate(target, planned, manifest, file, progress, resources)
-        linked = linkage(manifest, _functions(target, manifest, resolution, resources), target.operator)
+        linked = link(manifest, _functions(target, manifest, resolution, resources))
         stream = target.stream()
         resources.callback(stream.close)
         loaded = Loaded(folder.path, verified, resolution, target, stream, planned, bases, linked, capacity, sequences)

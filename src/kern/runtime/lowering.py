@@ -1,13 +1,18 @@
-"""A program at given symbol values, lowered to a flat list of launches with everything resolved."""
+"""From a program and symbol values to a flat list of launches with everything resolved. Nothing here runs or allocates.
+
+Scalars are packed little-endian, each at its offset in the parameter layout of the C ABI.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from kern.artifact.types import StepKey
-from kern.device.base import Function, KernelLaunch, Launch, Operator, OperatorLaunch
 from kern.manifest.expressions import Sym, evaluate
+from kern.manifest.launches import EntryPoint, KernelLaunch, Launch, OperatorLaunch
+from kern.manifest.params import Layout, Param, Scalar, layout
 from kern.manifest.types import (
     Arg,
     BufferArg,
@@ -19,36 +24,34 @@ from kern.manifest.types import (
     StateArg,
     Step,
 )
-from kern.runtime.kernel_params import Packer, packer
 from kern.runtime.memory.address_table import ProgramAddresses
 
-Value = int | float
-BindOperator = Callable[[str, Sequence[int]], Operator]
+_FORMATS: Final[dict[Scalar, str]] = {"i32": "i", "u32": "I", "i64": "q", "f32": "f", "u8": "B"}
+_ADDRESS: Final = "Q"
 
 
-@dataclass(frozen=True, slots=True)
-class Linkage:
-    """What is behind the steps of a manifest on one device.
+class LinkedStep(NamedTuple):
+    """A step that launches a kernel: the loaded function, and how its parameter buffer is packed."""
 
-    `functions` and `packers` hold every step that is a kernel launch; `operator` binds the name behind
-    `extern:` to its arguments.
-    """
-
-    functions: Mapping[StepKey, Function]
-    packers: Mapping[StepKey, Packer]
-    operator: BindOperator
+    function: EntryPoint
+    layout: Layout
+    packing: struct.Struct
 
 
-def linkage(manifest: Manifest, functions: Mapping[StepKey, Function], operator: BindOperator) -> Linkage:
-    """The linkage of a manifest whose steps have these functions."""
-    packers = {
-        (kernel, index): packer(manifest.kernels[kernel].impl.steps[index].params) for kernel, index in functions
+def link(manifest: Manifest, functions: Mapping[StepKey, EntryPoint]) -> dict[StepKey, LinkedStep]:
+    """The linked steps of a manifest that has these functions."""
+    return {
+        (kernel, index): LinkedStep(function, *_packing(manifest.kernels[kernel].impl.steps[index].params))
+        for (kernel, index), function in functions.items()
     }
-    return Linkage(functions, packers, operator)
 
 
 def lower(
-    manifest: Manifest, program: str, values: Mapping[str, int], addresses: ProgramAddresses, linkage: Linkage
+    manifest: Manifest,
+    program: str,
+    values: Mapping[str, int],
+    addresses: ProgramAddresses,
+    linked: Mapping[StepKey, LinkedStep],
 ) -> tuple[Launch, ...]:
     """The launches of `program` at `values`, in order.
 
@@ -58,7 +61,7 @@ def lower(
     return tuple(
         launch
         for index, dispatch in enumerate(manifest.programs[program].dispatches)
-        for launch in _dispatch(manifest, program, index, dispatch, values, addresses, linkage)
+        for launch in _dispatch(manifest, program, index, dispatch, values, addresses, linked)
     )
 
 
@@ -69,7 +72,7 @@ def _dispatch(
     dispatch: Dispatch,
     values: Mapping[str, int],
     addresses: ProgramAddresses,
-    linkage: Linkage,
+    linked: Mapping[StepKey, LinkedStep],
 ) -> Iterator[Launch]:
     given = [_argument(arg, values, addresses) for arg in dispatch.args]
     where = f"{program} · {dispatch.label or f'dispatch {index}'} · {dispatch.kernel}"
@@ -77,31 +80,30 @@ def _dispatch(
         arguments = _step_arguments(step, given, index, addresses)
         label = f"{where} · step {number}"
         if step.extern is not None:
-            yield OperatorLaunch(label, linkage.operator(step.extern, [int(value) for value in arguments]))
+            yield OperatorLaunch(label, step.extern, tuple(int(value) for value in arguments))
         else:
-            yield _kernel_launch(label, step, arguments, values, linkage, (dispatch.kernel, number))
+            yield _kernel_launch(label, step, arguments, values, linked[dispatch.kernel, number])
 
 
 def _kernel_launch(
-    label: str, step: Step, arguments: Sequence[Value], values: Mapping[str, int], linkage: Linkage, key: StepKey
+    label: str, step: Step, arguments: Sequence[int | float], values: Mapping[str, int], linked: LinkedStep
 ) -> KernelLaunch:
     x, y, z = step.grid
-    packing = linkage.packers[key]
     return KernelLaunch(
         label,
-        linkage.functions[key],
+        linked.function,
         grid=(evaluate(x, values), evaluate(y, values), evaluate(z, values)),
         block=step.block,
         shared_mem=evaluate(step.shared_mem, values),
-        params=packing.pack(arguments),
-        layout=packing.layout,
+        params=linked.packing.pack(*arguments),
+        layout=linked.layout,
         pdl=step.pdl,
         cluster=step.cluster,
         cooperative=step.cooperative,
     )
 
 
-def _argument(arg: DispatchArg, values: Mapping[str, int], addresses: ProgramAddresses) -> Value:
+def _argument(arg: DispatchArg, values: Mapping[str, int], addresses: ProgramAddresses) -> int | float:
     match arg:
         case BufferArg():
             return addresses.buffers[arg.buf] + arg.offset
@@ -115,8 +117,10 @@ def _argument(arg: DispatchArg, values: Mapping[str, int], addresses: ProgramAdd
             return arg.value
 
 
-def _step_arguments(step: Step, given: Sequence[Value], dispatch: int, addresses: ProgramAddresses) -> list[Value]:
-    arguments: list[Value] = []
+def _step_arguments(
+    step: Step, given: Sequence[int | float], dispatch: int, addresses: ProgramAddresses
+) -> list[int | float]:
+    arguments: list[int | float] = []
     for arg in step.args:
         match arg:
             case Arg():
@@ -126,3 +130,12 @@ def _step_arguments(step: Step, given: Sequence[Value], dispatch: int, addresses
             case _:
                 arguments.append(arg.value)
     return arguments
+
+
+def _packing(params: Sequence[Param]) -> tuple[Layout, struct.Struct]:
+    where = layout(params)
+    parts, end = ["<"], 0
+    for param, offset, size in zip(params, where.offsets, where.sizes, strict=True):
+        parts.append("x" * (offset - end) + (_ADDRESS if param.scalar is None else _FORMATS[param.scalar]))
+        end = offset + size
+    return where, struct.Struct("".join(parts))

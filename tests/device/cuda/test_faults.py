@@ -23,7 +23,8 @@ extern "C" __global__ void trap(int *x) { asm("trap;"); }
 PROGRAM = """
 import struct, sys
 from kern.device import open_device
-from kern.device.base import DeviceError, KernelLaunch, LaunchError
+from kern.device.base import DeviceError, LaunchError
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import Layout
 
 path, symbol, way = sys.argv[1:]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kern.device.base import Device, Function, KernelLaunch, LaunchError, Stream
+from kern.device.base import Device, Function, LaunchError, Stream
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import SCALAR_RANGE, Param, layout
 
 if TYPE_CHECKING:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from cuda.bindings import driver
 
-from kern.device.base import FileRegion, Function, Launch, LaunchError, Occupancy, Prepared, Stream
+from kern.device.base import FileRegion, Function, LaunchError, Occupancy, Prepared, Stream
 from kern.device.cuda import bandwidth, graph, launch, weight_upload
 from kern.device.cuda.context import Context, driver_version
+from kern.device.cuda.launch import BoundOperator
 from kern.device.cuda.memory import CudaMemory, free_memory
 from kern.device.cuda.module import CudaFunction, CudaModule
 from kern.device.cuda.staging import CudaPending, Staging
 from kern.device.cuda.stream import CudaStream, own_stream
 from kern.device.cuda.weight_upload import CudaRegions
+from kern.manifest.launches import Launch
 from kern.manifest.types import Dim3
 
 if TYPE_CHECKING:
@@ -78,21 +80,14 @@ class CudaDevice:
         """Load a cubin from memory. Raises ModuleError."""
         return CudaModule(self._context, image)
 
-    def operator(self, name: str, arguments: Sequence[int]) -> launch.CudaOperator:
-        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
+    def prepare(self, launches: Sequence[Launch]) -> launch.CudaPrepared:
+        """Bind every launch; a built-in operator has its algorithm chosen, and its workspace allocated, here.
 
         The operators of a device share a workspace: lists that hold any run on one stream at a time. Raises
-        DeviceError for an unknown name, DeviceUnavailable where cublasLt is not installed, NoCacheFolder, OutOfMemory.
+        LaunchError for what this GPU cannot launch, DeviceError for an unknown operator, DeviceUnavailable where
+        cublasLt is not installed, NoCacheFolder, OutOfMemory.
         """
-        if self._products is None:
-            from kern.device.cuda.operators import Products
-
-            self._products = Products(self._context, tune=self._tune)
-        return self._products.bind(name, arguments)
-
-    def prepare(self, launches: Sequence[Launch]) -> launch.CudaPrepared:
-        """Bind every launch. Raises LaunchError for what this GPU cannot launch."""
-        return launch.prepare(self._context, launches)
+        return launch.prepare(self._context, launches, self._bind_operator)
 
     def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
         """Enqueue the list.
@@ -160,7 +155,14 @@ class CudaDevice:
 
     def read_bandwidth(self) -> float:
         """Bytes per second of a read-only stream over 8 GiB, or over what is free if less. Raises OutOfMemory."""
-        return bandwidth.read_bandwidth(self._context, self.target)
+        return bandwidth.read_bandwidth(self._context, self.target, self.prepare)
+
+    def _bind_operator(self, name: str, arguments: Sequence[int]) -> BoundOperator:
+        if self._products is None:
+            from kern.device.cuda.operators import Products
+
+            self._products = Products(self._context, tune=self._tune)
+        return self._products.bind(name, arguments)
 
     def close(self) -> None:
         """Give back streams, staging and operators, then the context. A second call does nothing."""
