@@ -25,8 +25,8 @@ from kern.runtime.launch_cache import PreparedCalls
 from kern.runtime.lowering import LinkedStep
 from kern.runtime.memory.address_table import Bases, resident, states
 from kern.runtime.memory.planner import MemoryPlan
-from kern.runtime.profiling import LaunchTime, launch_times
 from kern.runtime.shapes import BufferShapes, first_row
+from kern.runtime.stepping import LaunchTime, launch_times
 from kern.runtime.symbols import Values
 from kern.verifier import VerifiedManifest
 
