@@ -217,10 +217,10 @@ class Device(Protocol):
         cannot launch, DeviceError for an unknown operator.
         """
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order.
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order. Raises LaunchError naming a launch that is refused.
 
-        With `check`, wait after each launch and raise LaunchError naming the one that failed.
+        An error of a kernel is raised by whatever waits next; where the list has one launch, it names that launch.
         """
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:

@@ -15,7 +15,7 @@ from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
-from kern.runtime.executable import Executable, Loaded
+from kern.runtime.executable import Executable
 from kern.runtime.lowering import link
 from kern.runtime.memory.allocation import Progress, allocate
 from kern.runtime.memory.planner import plan
@@ -74,8 +74,10 @@ def load(
         linked = link(manifest, _functions(target, manifest, resolution, resources))
         stream = target.stream()
         resources.callback(stream.close)
-        loaded = Loaded(folder.path, verified, resolution, target, stream, planned, bases, linked, capacity, sequences)
-        return Executable(loaded, resources.pop_all(), check=check)
+        return Executable(
+            folder.path, verified, resolution, planned, bases, linked, target, stream, resources.pop_all(),
+            capacity=capacity, sequences=sequences, check=check,
+        )  # fmt: skip
 
 
 def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:
