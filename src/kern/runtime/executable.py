@@ -25,7 +25,7 @@ from kern.runtime.lowering import LinkedStep
 from kern.runtime.memory.address_table import Bases, addresses, resident, states
 from kern.runtime.memory.planner import MemoryPlan
 from kern.runtime.shapes import BufferShapes, first_row
-from kern.runtime.stepping import LaunchTime, launch_times
+from kern.runtime.stepping import Hook, LaunchTime, launch_times, stepped_launches
 from kern.runtime.symbols import Values
 from kern.verifier import VerifiedManifest
 
@@ -72,7 +72,8 @@ class Executable:
         self._resources = resources
         self._check = check
         self._closed = False
-        self._launches = LaunchCache(verified, addresses(verified.manifest, plan, bases), linked, device, stream)
+        self._addresses = addresses(verified.manifest, plan, bases)
+        self._launches = LaunchCache(verified, self._addresses, linked, device, stream)
         self._shapes = BufferShapes(verified)
         self._graphs: set[ExecutableGraph] = set()
         self._buffers = resident(plan, bases)
@@ -104,19 +105,32 @@ class Executable:
         `values` gives every symbol that the program names. Raises UnknownName, SymbolMissing, SymbolUnknown,
         SymbolOutOfBounds, LaunchError or Closed.
         """
+        self._require_open()
         if self._check:
-            self.step(program, values)
+            self._run_each(self._launches.single_launches(program, values))
         else:
-            self._require_open()
             self.device.launch(self._launches.prepared(program, values), self._stream)
 
-    def step(self, program: str, values: Values) -> None:
-        """Run `program` at `values` launch by launch, waiting for each. Raises as `run` does.
+    def step(self, program: str, values: Values, *, before: Hook | None = None, after: Hook | None = None) -> None:
+        """Run `program` at `values` launch by launch, and wait for each.
 
-        A LaunchError names the launch that failed.
+        `before` and `after` are called before and after each launch, with the launch and the memory that it may
+        access, which they can read. What they raise ends the program there. Raises as `run` does; a LaunchError names
+        the launch that failed.
         """
         self._require_open()
-        self._run_each(self._launches.single_launches(program, values))
+        named = self._launches.checked(program, values)
+        launches = self._launches.single_launches(program, named)
+        stepped = stepped_launches(
+            self.manifest, program, named, [launch.labels[0] for launch in launches],
+            self._addresses[program], self.memory_plan.sizes.states, self._read_memory,
+        )  # fmt: skip
+        for prepared, launch in zip(launches, stepped, strict=True):
+            if before is not None:
+                before(launch)
+            self._run_each([prepared])
+            if after is not None:
+                after(launch)
 
     def profile(self, program: str, values: Values) -> tuple[LaunchTime, ...]:
         """Run `program` at `values` as `run` does, and wait; the time of each launch, in order.
@@ -207,10 +221,15 @@ class Executable:
             raise Closed("the executable is closed", "load it again")
 
     def _run_each(self, launches: Sequence[Prepared]) -> None:
-        self._stream.synchronize()  # an error of what was given before is not this program's
+        self._require_open()
+        self._stream.synchronize()  # an error of what was given before is not one of these launches'
         for launch in launches:
             self.device.launch(launch, self._stream)
             self._stream.synchronize()
+
+    def _read_memory(self, address: int, size: int) -> bytes:
+        self._require_open()
+        return self.device.read(address, size, self._stream).wait()
 
     def _captured(self, calls: Sequence[Call], recorded: Graph) -> ExecutableGraph:
         def release(graph: ExecutableGraph) -> None:
