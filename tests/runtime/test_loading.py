@@ -197,7 +197,7 @@ def test_no_folder_and_no_manifest_are_one_line_errors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["tpu", "cuda3", "hosts", ""])
 def test_devices_that_are_not_there_are_refused(toy: Path, device: str) -> None:
-    with pytest.raises(DeviceUnavailable, match=f"^there is no device called '{device}'"):
+    with pytest.raises(DeviceUnavailable, match=f"^unknown device '{device}'"):
         kern.load(toy, device=device)
 
 

@@ -20,7 +20,7 @@ from kern.runtime.lowering import link
 from kern.runtime.memory.allocation import Progress, allocate
 from kern.runtime.memory.planner import plan
 from kern.verification.report import InvalidArtifact
-from kern.verification.verify_folder import examine
+from kern.verification.verify_folder import verify_folder
 from kern.verifier import VerifiedManifest
 
 AUTO: Final = "auto"
@@ -81,7 +81,7 @@ def load(
 
 
 def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:
-    found = examine(folder, weights=weights)
+    found = verify_folder(folder, weights=weights)
     if found.verified is None or found.resolution is None:
         raise InvalidArtifact(found.report, weights)
     return found.verified, found.resolution

@@ -16,7 +16,7 @@ from kern.runtime.symbols import Values, as_integer, checked
 from kern.verifier import VerifiedManifest
 
 Shape = tuple[int, ...]
-KEPT: Final = 32
+MAX_SHAPES: Final = 32
 """Shapes kept for reuse of each buffer."""
 
 
@@ -59,7 +59,7 @@ class BufferShapes:
             return shaped.kept[key]
         named = checked(shaped.needed, shaped.ranges, values, f"buffer {name!r}")
         shape = dimensions(self._buffers[name].shape, named)
-        if key is not None and len(shaped.kept) < KEPT:
+        if key is not None and len(shaped.kept) < MAX_SHAPES:
             shaped.kept[key] = shape
         return shape
 

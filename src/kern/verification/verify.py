@@ -44,10 +44,10 @@ def _verify_folder(path: Path, target: str | None, weights: Path | None) -> Repo
     # Imported here since a bare manifest needs nothing that reads kernel files, and no start-up time for it.
     from kern.artifact import open_folder
     from kern.device.host.target import host_target
-    from kern.verification.verify_folder import examine
+    from kern.verification.verify_folder import verify_folder
 
     with open_folder(path) as folder:
-        return examine(folder, target=host_target() if target == HOST else target, weights=weights).report
+        return verify_folder(folder, target=host_target() if target == HOST else target, weights=weights).report
 
 
 def _mode(path: Path) -> int:

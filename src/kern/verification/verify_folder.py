@@ -17,7 +17,7 @@ from kern.verifier import InvalidManifest, VerifiedManifest, verified
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class VerifiedFolder:
     """A report, and what stands where it is clean: the verified manifest and the files behind it."""
 
     report: Report
@@ -25,13 +25,13 @@ class Examination:
     resolution: Resolution | None
 
 
-def examine(
+def verify_folder(
     folder: ArtifactFolder,
     *,
     target: str | None = None,
     weights: Path | None = None,
     require_weights: bool = True,
-) -> Examination:
+) -> VerifiedFolder:
     """Apply rules 1 to 10 to an open folder; `weights` takes the place of the folder's own weights file.
 
     Without `require_weights` it is no fault that the folder has none.
@@ -54,7 +54,7 @@ def examine(
     faults += resolution.diagnostics
     if checked is None or faults:
         return _refused(folder.path, reading, faults)
-    return Examination(locate(folder.path, reading.source, ()), checked, resolution)
+    return VerifiedFolder(locate(folder.path, reading.source, ()), checked, resolution)
 
 
 def _checked(manifest: Manifest) -> tuple[VerifiedManifest | None, tuple[Diagnostic, ...]]:
@@ -73,5 +73,5 @@ def _shared_mem(checked: VerifiedManifest) -> dict[StepKey, int]:
     }
 
 
-def _refused(path: Path, reading: Reading, diagnostics: Sequence[Diagnostic]) -> Examination:
-    return Examination(locate(path, reading.source, diagnostics), None, None)
+def _refused(path: Path, reading: Reading, diagnostics: Sequence[Diagnostic]) -> VerifiedFolder:
+    return VerifiedFolder(locate(path, reading.source, diagnostics), None, None)

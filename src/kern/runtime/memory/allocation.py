@@ -66,7 +66,7 @@ def _placed(
     """Each weight's address."""
     names = [name for name, buffer in manifest.buffers.items() if buffer.class_ == "weight"]
     regions = [FileRegion(file.tensors[name].offset, file.tensors[name].size) for name in names]
-    placed = device.place(file.fileno(), regions, _Counter(sum(region.size for region in regions), progress))
+    placed = device.load_regions(file.fileno(), regions, _Counter(sum(region.size for region in regions), progress))
     resources.callback(placed.free)
     return dict(zip(names, placed.addresses, strict=True))
 
