@@ -283,7 +283,7 @@ class AnsweringModule:
     ("answers", "message"),
     [
         ({"layout": Layout((0,), (4,))}, r"kernel 'add_scaled', step 0.*0:4.*declares 0:8"),
-        ({"limits": FunctionLimits(max_threads=0)}, r"block of 1 threads.*at most 0"),
+        ({"limits": FunctionLimits(max_threads=0)}, r"the block has 1 thread;.*at most 0"),
     ],
 )
 def test_the_device_s_own_answer_must_agree_with_the_manifest(

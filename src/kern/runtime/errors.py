@@ -1,4 +1,4 @@
-"""What a caller of a loaded executable can get wrong by name or by order."""
+"""Errors in the use of a loaded executable: unknown names, and calls that its state does not allow."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from kern.manifest.errors import KernError
 
 
 class Closed(KernError):
-    """An executable or a graph is used after its end."""
+    """An executable or a graph is used after `close`."""
 
     code: ClassVar[str] = "closed"
 
 
 class UnknownName(KernError):
-    """No buffer, state or program of that name."""
+    """A buffer, state or program that the manifest does not declare."""
 
     code: ClassVar[str] = "unknown-name"
     exit_code: ClassVar[int] = 2
 
 
 class NotWritable(KernError):
-    """The host may write inputs only."""
+    """The host may write only inputs."""
 
     code: ClassVar[str] = "not-writable"
     exit_code: ClassVar[int] = 2
 
 
 class NotReadable(KernError):
-    """The buffer is not meant for the host, and its bytes may be another's by now."""
+    """A buffer that the host cannot read: other buffers may share its memory."""
 
     code: ClassVar[str] = "not-readable"
     exit_code: ClassVar[int] = 2
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownName:
-    """The error for a name that no `kind` has; `names` are those that there are."""
-    return UnknownName(f"no {kind} is called {name!r}", f"there are: {', '.join(names) or 'none'}")
+    """The error for an unknown name of a `kind`; `names` are those that are declared."""
+    declared = ", ".join(names)
+    return UnknownName(
+        f"unknown {kind} {name!r}", f"the {kind}s are: {declared}" if declared else f"the manifest declares no {kind}s"
+    )
