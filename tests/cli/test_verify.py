@@ -118,7 +118,7 @@ def test_unreadable_paths_are_a_usage_error(kern: Kern, tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path, tmp_path / ("x" * 300)):
         done = kern("verify", path)
         assert done.code == 2, path
-        assert done.err.startswith("kern: ")
+        assert done.err.startswith("kern: error[")
 
 
 def test_options_for_files_are_said_to_be_idle_without_any(kern: Kern) -> None:

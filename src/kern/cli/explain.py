@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 import kern.artifact.codes
 import kern.manifest.codes
 import kern.verifier.codes
+from kern.cli.errors import UsageError
 from kern.manifest.diagnostics import Code, Example
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 
 RULES = {
     1: "Reading",
@@ -25,11 +26,7 @@ RULES = {
 }
 
 
-class UnknownCode(KernError):
-    """No diagnostic has that code."""
-
-    code = "unknown-code"
-    exit_code = 2
+UnknownCode = variant(UsageError, "unknown-code", "No diagnostic or error has this code.")
 
 
 def all_codes() -> Mapping[str, Code]:

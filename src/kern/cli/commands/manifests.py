@@ -32,9 +32,10 @@ def verify(
         print(f"{printable(str(path))}: ok")
         return
     from kern.cli import diagnostics
+    from kern.cli.json_text import json_text
 
     if json:
-        print(diagnostics.as_json(report))
+        print(json_text(diagnostics.as_dict(report), indent=1))
     else:
         diagnostics.show(report)
     raise typer.Exit(0 if report.ok else 1)

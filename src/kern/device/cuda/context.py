@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from cuda.bindings import driver
 
@@ -20,10 +20,8 @@ _REMEMBERED: Final = 4
 """Launch lists whose names are kept to tell which may have faulted."""
 
 
-class CudaError(DeviceError):
-    """A call of the CUDA driver or of one of its libraries failed."""
-
-    code: ClassVar[str] = "cuda"
+class CudaError(DeviceError, code="cuda-call-failed"):
+    """A call to the CUDA driver or one of its libraries failed."""
 
 
 class Context:
