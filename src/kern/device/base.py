@@ -28,6 +28,10 @@ class LaunchError(DeviceError, code="launch-failed"):
     """A launch failed. The message names it."""
 
 
+class CudaError(DeviceError, code="cuda-call-failed"):
+    """A call to the CUDA driver or one of its libraries failed."""
+
+
 class Memory(Protocol):
     """A range of device memory."""
 

@@ -43,10 +43,11 @@ def verify(
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="A diagnostic's code; without one, all are listed.")
+        str | None,
+        typer.Argument(metavar="CODE", help="The code of a diagnostic or an error; without one, list all."),
     ] = None,
 ) -> None:
-    """Say what a diagnostic means, with an example that fails and its fixed form.
+    """Say what a code means; for a diagnostic, with an example that fails and its fixed form.
 
     Example: `kern explain K0701`
     """
@@ -55,7 +56,7 @@ def explain(
     if code is None:
         print(codes.overview())
         return
-    text = codes.told(codes.find(code))
+    text = codes.explained(code)
     if not sys.stdout.isatty():
         print(text)
         return

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cuda.bindings import driver
 
-from kern.device.base import DeviceError, DeviceUnavailable, LaunchError
+from kern.device.base import CudaError, DeviceError, DeviceUnavailable, LaunchError
 
 _FAULTS: Final = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721})
 """CUresult codes that mean a kernel or the memory broke: every later call in the context fails alike.
@@ -18,10 +18,6 @@ CUDA_ERROR_ECC_UNCORRECTABLE (214).
 
 _REMEMBERED: Final = 4
 """Launch lists whose names are kept to tell which may have faulted."""
-
-
-class CudaError(DeviceError, code="cuda-call-failed"):
-    """A call to the CUDA driver or one of its libraries failed."""
 
 
 class Context:
