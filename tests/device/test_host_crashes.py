@@ -90,7 +90,7 @@ def test_a_kernel_that_exits_is_named_and_is_no_success(
 ) -> None:
     ended = run(tmp_path, compile_c(HEAD + FINE + body % call, "-fopenmp"))
     assert ended.returncode == 1
-    assert ended.stderr == "kern: L1.norm ended the process by exit(): a kernel must return\n"
+    assert ended.stderr == "kern: error[launch-failed]: L1.norm ended the process by exit(): a kernel must return\n"
     assert ended.stdout == "before"
 
 
@@ -107,7 +107,10 @@ def test_a_constructor_that_exits_is_named_and_is_no_success(compile_c: Compile,
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert ended.returncode == 1
-    assert ended.stderr == f"kern: a {way} of a host module ended the process by exit(): a kernel must return\n"
+    assert (
+        ended.stderr
+        == f"kern: error[launch-failed]: a {way} of a host module ended the process by exit(): a kernel must return\n"
+    )
 
 
 @pytest.mark.parametrize("end", ["sys.exit(5)", "raise KeyboardInterrupt", "os._exit(6)", "os.fork()"])

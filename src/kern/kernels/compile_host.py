@@ -18,7 +18,7 @@ from typing import Final
 
 import kern.device.host
 from kern.files.working_folder import working_folder
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.limits import check_limit
 
 SOURCES: Final = Path(__file__).parent / "host"
@@ -39,24 +39,9 @@ _SHOWN_LINES: Final = 12
 _INSTALL: Final = "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC"
 
 
-class CompilerMissing(KernError):
-    """There is no C compiler, or it is no program that runs."""
-
-    code = "compiler-missing"
-    exit_code = 2
-
-
-class CompilationFailed(KernError):
-    """The C compiler refused a kernel's source, or there is no room for what it writes."""
-
-    code = "compilation-failed"
-
-
-class UnknownHostTarget(KernError):
-    """The host kernels are not written for this target, or cannot be compiled for it on this machine."""
-
-    code = "unknown-host-target"
-    exit_code = 2
+CompilerMissing = variant(KernError, "compiler-missing", "There is no C compiler, or it does not run.", exit_code=2)
+CompilationFailed = variant(KernError, "compilation-failed", "The C compiler refused a source, or could not write.")
+UnknownHostTarget = variant(KernError, "unknown-host-target", "There are no host kernels for the target.", exit_code=2)
 
 
 def compile_host_modules(target: str) -> Mapping[str, bytes]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from cuda.bindings import driver
 
-from kern.device.base import DeviceError, DeviceUnavailable, LaunchError
+from kern.device.base import CudaError, DeviceError, DeviceUnavailable, LaunchError
 
 _FAULTS: Final = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721})
 """CUresult codes that mean a kernel or the memory broke: every later call in the context fails alike.
@@ -18,12 +18,6 @@ CUDA_ERROR_ECC_UNCORRECTABLE (214).
 
 _REMEMBERED: Final = 4
 """Launch lists whose names are kept to tell which may have faulted."""
-
-
-class CudaError(DeviceError):
-    """A call of the CUDA driver or of one of its libraries failed."""
-
-    code: ClassVar[str] = "cuda"
 
 
 class Context:
