@@ -36,7 +36,7 @@ def manifest(text: str) -> Manifest:
 
 def summary(launch: LaunchEffects) -> list[tuple[str, str, int, str, int, int | None]]:
     """What a launch does, without extents: kind, name, offset, parameter, its index, the interface's index."""
-    return [(a.kind, a.name, a.offset, str(a.param), a.index, a.interface) for a in launch.accesses]
+    return [(a.kind, a.name, a.offset, str(a.param), a.position, a.interface) for a in launch.accesses]
 
 
 def test_the_example_s_program_has_these_accesses() -> None:
@@ -79,7 +79,9 @@ def test_the_example_s_program_has_these_accesses() -> None:
 def test_a_dispatch_accesses_what_its_interface_takes() -> None:
     example = manifest(BASE)
     summarize = example.programs["step"].dispatches[3]
-    found = [(a.name, a.reads, a.writes, a.index) for a in dispatch_accesses(example.kernels["summarize"], summarize)]
+    found = [
+        (a.name, a.reads, a.writes, a.position) for a in dispatch_accesses(example.kernels["summarize"], summarize)
+    ]
     assert found == [("peak", False, True, 0), ("total", True, True, 1), ("scaled", True, False, 2)]
 
 
@@ -199,7 +201,7 @@ def assert_as_walked(document: Any, of: Manifest) -> int:
             (
                 launch.dispatch,
                 launch.step,
-                [(a.kind, a.name, a.offset, a.reads, a.writes, a.index, a.interface) for a in launch.accesses],
+                [(a.kind, a.name, a.offset, a.reads, a.writes, a.position, a.interface) for a in launch.accesses],
             )
             for launch in effects(of, program)
         ]
