@@ -108,7 +108,7 @@ def compiler_command() -> list[str]:
     return command
 
 
-def _does_not_run(program: str, error: OSError) -> CompilerMissing:
+def _does_not_run(program: str, error: OSError) -> KernError:
     """The error for a compiler that cannot be started. Raises LimitReached where that is why."""
     check_limit(error, f"starting `{program}`")
     return CompilerMissing(f"no C compiler: `{program}` does not run: {error.strerror}", _INSTALL)
