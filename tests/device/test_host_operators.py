@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from kern.device.base import DeviceError
 from kern.device.host.device import HostDevice
 from kern.manifest.launches import OperatorLaunch
-from kern.verifier.externs import EXTERNS
+from kern.manifest.operators import OPERATORS
 
 BF16 = ml_dtypes.bfloat16
-NAMES = tuple(EXTERNS)
+NAMES = tuple(OPERATORS)
 """Every operator that the verifier lets a manifest name."""
 
 Array = NDArray[Any]

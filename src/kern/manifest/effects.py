@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from kern.manifest.expressions import Expr, Sym
 from kern.manifest.operators import Extent, launch_params, operator_of
@@ -32,13 +32,12 @@ Given: TypeAlias = DispatchArg | ScratchArg
 """What a parameter of a launch is given: an argument of the dispatch, or what the step itself fixes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):  # a tuple, since a manifest has many thousands
     """One pointer that a kernel or a launch is given, and what it may do through it.
 
     The memory is `name` among things of its `kind`, from `offset` bytes on. A scratch is one of the dispatched
     kernel. `extent` is the bytes that are accessed; None where that is not declared: up to the end of the array or
-    state. `param` is the parameter that takes the pointer, number `index` of the launch (or of the interface, where
+    state. `param` is the parameter that takes the pointer, number `position` of the launch (or of the interface, where
     the access is a dispatch's). `interface` is the interface parameter that the pointer comes through; None for
     scratch.
     """
@@ -48,7 +47,7 @@ class Access:
     offset: int
     extent: Extent | None
     param: Param
-    index: int
+    position: int
     interface: int | None
 
     @property
@@ -125,13 +124,13 @@ def _extents(step: Step, operands: Sequence[Given | None]) -> Sequence[Extent]:
     return () if m is None or n is None or k is None else operator.extents(m, n, k)
 
 
-def _access(operand: Given, param: Param, index: int, interface: int | None, extent: Extent | None) -> Access | None:
+def _access(operand: Given, param: Param, position: int, interface: int | None, extent: Extent | None) -> Access | None:
     if param.scalar is not None:
         return None
     if type(operand) is BufferArg:
-        return Access("buffer", operand.buf, operand.offset, extent, param, index, interface)
+        return Access("buffer", operand.buf, operand.offset, extent, param, position, interface)
     if type(operand) is StateArg:
-        return Access("state", operand.state, operand.offset, extent, param, index, interface)
+        return Access("state", operand.state, operand.offset, extent, param, position, interface)
     if type(operand) is ScratchArg:
-        return Access("scratch", operand.scratch, operand.offset, extent, param, index, interface)
+        return Access("scratch", operand.scratch, operand.offset, extent, param, position, interface)
     return None

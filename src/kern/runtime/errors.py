@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
-from kern.manifest.errors import KernError
-
-
-class Closed(KernError):
-    """An executable or a graph is used after `close`."""
-
-    code: ClassVar[str] = "closed"
+from kern.manifest.errors import KernError, variant
 
 
-class UnknownName(KernError):
-    """A buffer, state or program that the manifest does not declare."""
-
-    code: ClassVar[str] = "unknown-name"
-    exit_code: ClassVar[int] = 2
+class CallError(KernError, exit_code=2):
+    """A loaded executable is used wrongly."""
 
 
-class NotWritable(KernError):
-    """The host may write only inputs."""
-
-    code: ClassVar[str] = "not-writable"
-    exit_code: ClassVar[int] = 2
-
-
-class NotReadable(KernError):
-    """A buffer that the host cannot read: other buffers may share its memory."""
-
-    code: ClassVar[str] = "not-readable"
-    exit_code: ClassVar[int] = 2
+Closed = variant(CallError, "closed", "An executable or a graph is used after it was closed.", exit_code=1)
+UnknownName = variant(CallError, "unknown-name", "There is no buffer, state or program with this name.")
+NotWritable = variant(CallError, "not-writable", "The host may write inputs only.")
+NotReadable = variant(CallError, "not-readable", "The host may not read this buffer: its memory may have been reused.")
 
 
-def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownName:
+def unknown(kind: str, name: str, names: Iterable[str]) -> CallError:
     """The error for an unknown name of a `kind`; `names` are those that are declared."""
     declared = ", ".join(names)
     return UnknownName(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.artifact.resolve import Resolution
@@ -14,6 +14,7 @@ from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
 from kern.manifest.counts import counted
+from kern.manifest.errors import variant
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
 from kern.runtime.executable import Executable
@@ -27,16 +28,8 @@ from kern.verifier import VerifiedManifest
 AUTO: Final = "auto"
 
 
-class WrongTarget(DeviceError):
-    """A kernel file is built for another device."""
-
-    code: ClassVar[str] = "target"
-
-
-class AbiMismatch(DeviceError):
-    """What the device reports about a function differs from what the manifest declares."""
-
-    code: ClassVar[str] = "abi"
+WrongTarget = variant(DeviceError, "wrong-target", "A kernel file is built for a target that the device does not run.")
+AbiMismatch = variant(DeviceError, "abi-mismatch", "The device reports another ABI for a function than the manifest.")
 
 
 def load(

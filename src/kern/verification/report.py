@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from kern.manifest.diagnostics import Diagnostic
 from kern.manifest.errors import KernError
@@ -35,10 +34,8 @@ class Report:
         return not self.diagnostics
 
 
-class InvalidArtifact(KernError):
-    """An artifact that does not verify; `report` has every error."""
-
-    code: ClassVar[str] = "invalid"
+class InvalidArtifact(KernError, code="invalid-artifact"):
+    """An artifact does not verify; `report` has every error."""
 
     def __init__(self, report: Report, weights: Path | None = None) -> None:
         """`weights` is the weights file that replaced the folder's."""

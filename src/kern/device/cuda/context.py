@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from cuda.bindings import driver
 
-from kern.device.base import DeviceError, DeviceUnavailable, LaunchError
+from kern.device.base import CudaError, DeviceError, DeviceUnavailable, LaunchError
 
 _ENDING: Final = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721})
 """CUresult codes after which every later call in the context fails alike.
@@ -22,12 +22,6 @@ _REMEMBERED: Final = 4
 
 SEE_DRIVER: Final = "run `kern doctor`, and check with nvidia-smi that the GPU works and has free memory"
 """Help where only the driver's own message is known."""
-
-
-class CudaError(DeviceError):
-    """A call of the CUDA driver or of one of its libraries failed."""
-
-    code: ClassVar[str] = "cuda"
 
 
 class Context:

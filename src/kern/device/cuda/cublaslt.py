@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from cuda import pathfinder
 
-from kern.device.base import DeviceUnavailable
-from kern.device.cuda.context import SEE_DRIVER, CudaError
+from kern.device.base import CudaError, DeviceUnavailable
+from kern.device.cuda.context import SEE_DRIVER
 from kern.manifest.errors import install_hint
 
 BF16: Final = 14  # cudaDataType_t: CUDA_R_16BF

@@ -12,11 +12,14 @@ import contextlib
 import ctypes
 import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
 from typing import Final
+
+from kern.device.base import LaunchError
 
 FRAME: Final = "<kernel launch>"
 """The file name of labelled frames."""
@@ -49,9 +52,12 @@ def watch() -> None:
     """Name any launch that ends this process from now on. A second call does nothing."""
     if not faulthandler.is_enabled():
         faulthandler.enable(_STDERR)
-    if _state["watched"] or not _has_glibc():
+    if _state["watched"]:
         return
     _state["watched"] = True
+    faulthandler.register(signal.SIGTRAP, _STDERR, chain=True)  # __builtin_trap on aarch64, left out by enable()
+    if not _has_glibc():
+        return
     _libc.__cxa_atexit(_on_exit, None, ctypes.byref(_dso))
     _libc.__cxa_at_quick_exit(_on_exit, None)
     atexit.register(_leave)
@@ -78,7 +84,7 @@ def _ended(_: object) -> None:
         return
     with contextlib.suppress(Exception):
         sys.stdout.flush()
-    line = f"kern: {label} ended the process by exit(): a kernel must return\n"
+    line = f"kern: error[{LaunchError.code}]: {label} ended the process by exit(): a kernel must return\n"
     os.write(_STDERR, line.encode("ascii", "backslashreplace"))
     os._exit(_FAILED)
 
