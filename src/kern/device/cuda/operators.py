@@ -65,7 +65,7 @@ class Products:
         self._tune = tune
         self._chosen: dict[Shape, Algorithm] = {}
         self._warm: set[tuple[str, bytes]] = set()
-        self._products: dict[tuple[str, int, int, int, int, int, int], BindAddresses] = {}
+        self._bindable: dict[tuple[str, int, int, int, int, int, int], BindAddresses] = {}
         self._layouts: dict[tuple[int, int, int], int] = {}
         self._scalars = (ctypes.c_float * 2)(0.0, 1.0)
         self._workspace = CudaMemory(context, WORKSPACE_BYTES)
@@ -83,9 +83,9 @@ class Products:
             raise DeviceError(f"unknown operator {name!r}", f"a CUDA device has: {', '.join(sorted(_VARIANTS))}")
         c, a, w, m, n, k = arguments
         like = (name, m, n, k, a & _LOW, w & _LOW, c & _LOW)
-        bind = self._products.get(like)
+        bind = self._bindable.get(like)
         if bind is None:
-            bind = self._products[like] = self._product(name, c, a, w, m, n, k)
+            bind = self._bindable[like] = self._product(name, c, a, w, m, n, k)
         return BoundOperator(bind(w, a, c), cublaslt.described)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Products:
                 cublaslt.call("cublasLtMatmulDescDestroy", self._description)
                 cublaslt.call("cublasLtDestroy", self._handle)
         self._handle = 0
-        self._products.clear()
+        self._bindable.clear()
         self._workspace.free()
 
     def _product(self, name: str, c: int, a: int, w: int, m: int, n: int, k: int) -> BindAddresses:
