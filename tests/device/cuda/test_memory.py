@@ -20,21 +20,6 @@ def random_bytes(size: int, seed: int = 0) -> bytes:
     return np.random.default_rng(seed).bytes(size)
 
 
-@pytest.mark.parametrize("size", [0, 1, 255, 4097, 33 * MIB])
-def test_memory_is_zeroed_aligned_and_given_back(device: Device, stream: Stream, size: int) -> None:
-    dirty = device.alloc(size)
-    if size:
-        device.write(dirty.address, memoryview(b"\xff" * size), stream)
-    stream.synchronize()
-    dirty.free()
-    memory = device.alloc(size)
-    assert memory.address % ALIGNMENT == 0
-    assert memory.size == size
-    assert not any(device.read(memory.address, size, stream).wait())
-    memory.free()
-    memory.free()
-
-
 def test_too_much_is_refused_before_anything_is_taken(device: Device) -> None:
     free = device.free_memory()
     with pytest.raises(OutOfMemory, match=f"{1 << 45:,} bytes are needed on cuda:0 and [0-9,]+ are free"):
@@ -95,18 +80,6 @@ def test_large_writes_in_flight_wait_for_staging_and_arrive(device: Device, stre
     memory.free()
 
 
-def test_reads_return_the_bytes_at_their_point_of_the_stream(device: Device, stream: Stream) -> None:
-    memory, pending = device.alloc(8), []
-    for value in range(500):
-        device.write(memory.address, memoryview(value.to_bytes(8, "little")), stream)
-        pending.append(device.read(memory.address, 8, stream))
-    values = [int.from_bytes(each.wait(), "little") for each in reversed(pending)]
-    assert values == list(reversed(range(500)))
-    assert all(each.done() for each in pending)
-    assert pending[7].wait() == (7).to_bytes(8, "little")
-    memory.free()
-
-
 def test_reads_that_nobody_waits_for_do_not_disturb_others(device: Device, stream: Stream) -> None:
     memory = device.alloc(4096)
     for value in range(200):
@@ -114,15 +87,6 @@ def test_reads_that_nobody_waits_for_do_not_disturb_others(device: Device, strea
         device.read(memory.address, 4096, stream)  # dropped at once
         device.write(memory.address, memoryview(bytes([value + 1]) * 4096), stream)
         assert device.read(memory.address, 4096, stream).wait() == bytes([value + 1]) * 4096
-    memory.free()
-
-
-def test_zero_fills_its_range_alone(device: Device, stream: Stream) -> None:
-    memory = device.alloc(1024)
-    device.write(memory.address, memoryview(b"\x55" * 1024), stream)
-    device.zero(memory.address + 3, 1000, stream)
-    found = device.read(memory.address, 1024, stream).wait()
-    assert found == b"\x55" * 3 + bytes(1000) + b"\x55" * 21
     memory.free()
 
 

@@ -37,13 +37,6 @@ def test_an_absent_symbol_is_named(device: Device, compile_cuda: Compile, symbol
         device.load_module(compile_cuda(SOURCE)).function(symbol)
 
 
-def test_a_symbol_of_an_unloaded_module_is_refused(device: Device, compile_cuda: Compile) -> None:
-    module = device.load_module(compile_cuda(SOURCE))
-    module.unload()
-    with pytest.raises(ModuleError, match="has no kernel 'one'"):
-        module.function("one")
-
-
 @pytest.mark.parametrize("cut", [0, 3, 63, 64, 0.5, -1])
 def test_a_cut_file_is_refused(device: Device, compile_cuda: Compile, cut: float) -> None:
     image = compile_cuda(SOURCE)
