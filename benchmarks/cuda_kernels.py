@@ -24,9 +24,9 @@ from qwen3_step import HEAD_DIM, KV_HEADS, LAYERS, PRODUCTS, SIZES, STEP_BYTES, 
 from step_checks import check, check_prefill
 from torch_gpu import Gpu, Launch
 
-from kern.models.kernels.compile_cuda import compile_cuda_modules
-from kern.models.kernels.cuda_plan import CudaPlan, Tuning
-from kern.models.kernels.cuda_sizes import Sizes
+from kern.kernels.compile_cuda import compile_cuda_modules
+from kern.kernels.cuda_plan import CudaPlan, Tuning
+from kern.kernels.cuda_sizes import Sizes
 
 BASE = Tuning()
 VARIED: list[dict[str, int]] = [

@@ -22,11 +22,11 @@ import ml_dtypes
 import numpy as np
 from about import about
 
-from kern.device.cuda import cublaslt, tuning
-from kern.device.cuda.algorithms import Shape
+from kern.device.cuda import cublaslt, matmul_autotune
 from kern.device.cuda.device import CudaDevice
+from kern.device.cuda.matmul_autotune import Algorithm, Problem
+from kern.device.cuda.matmul_cache import Shape
 from kern.device.cuda.operators import Products
-from kern.device.cuda.tuning import Algorithm, Problem
 
 BF16 = ml_dtypes.bfloat16
 LAYERS = ((6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728))
@@ -62,10 +62,10 @@ def timed(products: Products, address: int, shape: Shape, most: int) -> list[dic
     with problem_of(products, shape) as problem:
         context, found = products._context, []
         flush = 2 * context.attribute("L2_CACHE_SIZE")
-        for candidate in tuning.candidates(problem, most, str(shape)):
-            with tuning._scratch(context, problem, flush) as scratch:
+        for candidate in matmul_autotune.candidates(problem, most, str(shape)):
+            with matmul_autotune._scratch(context, problem, flush) as scratch:
                 enqueue = scratch.call(problem, address, candidate)
-                seconds = tuning._seconds(context, scratch, enqueue, 9, str(shape))
+                seconds = matmul_autotune._seconds(context, scratch, enqueue, 9, str(shape))
             found.append({"us": seconds * 1e6, **configuration(candidate)})
         return found
 
@@ -84,9 +84,9 @@ def summed(device: CudaDevice, products: Products, m: int, n: int, k: int, most:
     found = []
     shape = Shape.of("cublaslt_bf16_tn_acc", m, n, k, 0, 0, 0)
     with problem_of(products, shape) as problem:
-        for candidate in tuning.candidates(problem, most, str(shape)):
+        for candidate in matmul_autotune.candidates(problem, most, str(shape)):
             device.write(memories[0].address, c.reshape(-1).view(np.uint8).data, stream)
-            place = problem.placed(candidate, products._workspace.address)
+            place = problem.with_algorithm(candidate, products._workspace.address)
             status = place(*(memories[each].address for each in (2, 1, 0)))(ctypes.c_void_p(stream.number))
             result = np.frombuffer(device.read(memories[0].address, c.nbytes, stream).wait(), BF16).reshape(m, n)
             said = (

@@ -22,12 +22,12 @@ import numpy as np
 from about import about
 from numpy.typing import NDArray
 
-from kern.device.base import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
+from kern.kernels.compile_host import compile_host_modules
+from kern.kernels.interfaces import INTERFACES
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import layout
-from kern.models.kernels.compile_host import compile_host_modules
-from kern.models.kernels.interfaces import INTERFACES
 
 LAYERS = 30
 MATRICES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}

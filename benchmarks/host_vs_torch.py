@@ -21,8 +21,8 @@ from about import about
 from safetensors.torch import load_file
 
 import kern
-from kern.text.benchmark import benchmark
-from kern.text.generator import Generator
+from kern.bench.steps import benchmark
+from kern.engine.generator import Generator
 from kern.text.tokenizer import Tokenizer
 
 ROUNDS = 7

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch_gpu import Gpu, Launch, f32, i32, i64
 
-from kern.models.kernels.cuda_plan import SPLIT_WARPS, CudaPlan
-from kern.models.kernels.cuda_sizes import Sizes
+from kern.kernels.cuda_plan import SPLIT_WARPS, CudaPlan
+from kern.kernels.cuda_sizes import Sizes
 
 LAYERS, HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 2560, 9728, 32, 8, 128, 151_936
 Q_SIZE, QKV, PAGE, EPS = Q_HEADS * HEAD_DIM, (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM, 16, 1e-6

@@ -22,8 +22,9 @@ from typing import Final
 from about import about
 
 import kern
-from kern.text import Generation, Generator, Tokenizer
-from kern.text.speculation import Driver
+from kern.engine import Generation, Generator
+from kern.engine.speculation import Driver
+from kern.text import Tokenizer
 
 WAYS: Final[Mapping[str, Driver | None]] = {"plain": None, "device": "device", "host": "host"}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from qwen3_step import EPS, FFN, HEAD_DIM, KV_HEADS, LAYERS, PAGE, Q_HEADS, Q_SIZE, Model, prefill
 
-from kern.models.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_plan import CudaPlan
 
 
 def normed(x: Any, weight: Any) -> Any:

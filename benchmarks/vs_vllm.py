@@ -45,7 +45,8 @@ Task = Callable[[Request, Sequence[int], int], Any]
 def kern_engine(artifact: str) -> Request:
     """Requests to kern."""
     import kern
-    from kern.text import Generator, Tokenizer
+    from kern.engine import Generator
+    from kern.text import Tokenizer
 
     executable = kern.load(artifact, device="cuda", capacity=2048)
     generator = Generator(executable, Tokenizer.load(artifact))

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kern.building import build as building
+from kern.checkpoints.fetch import SMOLLM2, FetchError, fetch
 from kern.device.base import DeviceUnavailable
-from kern.models import build as building
-from kern.models import targets
-from kern.models.fetch import SMOLLM2, FetchError, fetch
+from kern.models import kernel_set
 from support import suite_record
+from support.toy import toy_artifact
 
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
@@ -40,10 +41,16 @@ def usual_umask() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy's folder. Tests that change files make their own."""
+    return toy_artifact(tmp_path_factory.mktemp("toy") / "artifact")
+
+
+@pytest.fixture(scope="session")
 def compiled_once() -> Iterator[None]:
     """Host kernels are compiled once for all the folders that are built."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(targets, "compile_host_modules", cache(targets.compile_host_modules))
+        patch.setattr(kernel_set, "compile_host_modules", cache(kernel_set.compile_host_modules))
         yield
 
 

@@ -9,7 +9,10 @@ import pytest
 
 import kern
 
-WITHOUT_MODELS = ("manifest", "verifier", "artifact", "device", "runtime", "capture", "mining")
+WITHOUT_MODELS = (
+    *("manifest", "files", "toolchain", "verifier", "artifact", "device", "verification", "runtime"),
+    *("capture", "mining"),
+)
 WORDS = re.compile(
     r"attention|\bkv\b|kv_|_kv|qwen|llama|smollm|mistral|mixtral|gemma|deepseek|\bgpt|\bmoe\b|\bllm\b|transformer"
     r"|tokenizer|detokeni|\bvocab|\bprompt|prefill|(?<!\.)\bdecod(?:e|er|ing)\b|\blayers?\b|token_id|next_token"

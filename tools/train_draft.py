@@ -32,10 +32,10 @@ try:
     from draft_training.target import Target
     from draft_training.training import Schedule, Step, train
 
+    from kern.checkpoints.checkpoint import Checkpoint
+    from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
+    from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
     from kern.manifest.errors import KernError
-    from kern.models.checkpoint import Checkpoint
-    from kern.models.gguf_checkpoint import GgufCheckpoint
-    from kern.models.hf_checkpoint import HuggingFaceCheckpoint
     from kern.models.speculation.config import fitted, from_dspark
     from kern.models.text_files import text_settings
     from kern.text.tokenizer import Tokenizer
@@ -49,11 +49,8 @@ _SEEDS = 2**32
 """A generator's seed has 64 bits, and each batch that is generated has one of its own made from this."""
 
 
-class UsageError(KernError):
-    """Options that cannot be."""
-
-    code = "usage"
-    exit_code = 2
+class UsageError(KernError, code="usage", exit_code=2):
+    """Invalid options."""
 
 
 def generate(options: argparse.Namespace) -> None:

@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 from kern.artifact.modules import describe
-from kern.device.cuda.compiler import compile_cubin
+from kern.building.atomic_folder import replacing
 from kern.manifest.errors import KernError
 from kern.manifest.reading import read
 from kern.manifest.types import Arg, Impl, Manifest, Step
 from kern.manifest.writing import write
-from kern.models.replacing import replacing
+from kern.toolchain.nvrtc import compile_cubin
 
 ENTRY = "add_rms_norm_bf16"
 SOURCE = Path(__file__).parent / "add_norm.cu"

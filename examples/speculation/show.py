@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 
 import kern
+from kern.engine import Generation, Generator
 from kern.manifest.errors import KernError
-from kern.text import Generation, Generator, Tokenizer
+from kern.text import Tokenizer
 
 TOKENS = 96
 

@@ -9,7 +9,7 @@ __all__ = ["KernError", "load", "verify"]
 if TYPE_CHECKING:
     from kern.manifest.errors import KernError
     from kern.runtime.loading import load
-    from kern.runtime.verification import verify
+    from kern.verification.verify import verify
 
 
 def __getattr__(name: str) -> Any:
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "verify":
-        from kern.runtime.verification import verify
+        from kern.verification.verify import verify
 
         return verify
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,9 +13,9 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern import load
+from kern.contracts.text import PAGE
 from kern.device.host.target import host_target
-from kern.models.kernels.compile_host import HOST_TARGETS, compile_host_modules
-from kern.text.contract import PAGE
+from kern.kernels.compile_host import HOST_TARGETS, compile_host_modules
 from kernels import emulated
 from support.toy import toy_artifact
 
@@ -34,7 +34,7 @@ needs_x86_64 = pytest.mark.skipif(host_target() not in LEVELS, reason="the machi
 
 def refused(done: Done, *words: str) -> None:
     assert done.code == 2, done
-    said = [line for line in done.err.splitlines() if line.startswith("kern: ")]
+    said = [line for line in done.err.splitlines() if line.startswith("kern: error[")]
     assert len(said) == 1, done.err
     for word in words:
         assert word in done.err
@@ -74,7 +74,9 @@ def test_a_build_for_a_level_has_no_code_of_the_levels_above_and_runs_below(
 def test_a_compiler_that_is_told_to_go_beyond_the_level_is_refused(
     kern: Kern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kern.models.targets.compile_host_modules", compile_host_modules)  # whoever keeps its results
+    monkeypatch.setattr(
+        "kern.models.kernel_set.compile_host_modules", compile_host_modules
+    )  # whoever keeps its results
     monkeypatch.setenv("CC", "cc -mavx512f")
     done = kern("build", *TINY, "--target", "x86-64-v3", "-o", tmp_path / "out")
     assert done.code == 1
@@ -208,5 +210,5 @@ def test_what_is_missing_is_said_before_anything_is_downloaded(
         pytest.fail("it began to download")
 
     monkeypatch.setitem(sys.modules, "gguf", None)
-    monkeypatch.setattr("kern.models.build.fetch", no_fetch)
+    monkeypatch.setattr("kern.building.build.fetch", no_fetch)
     refused(kern("build", "smollm2", "-o", tmp_path / "out"), "package gguf", "pip install")

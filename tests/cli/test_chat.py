@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Done, Kern
-from kern.text.generator import Generation, Token
+from kern.engine.generator import Generation, Token
 from support.processes import started
 from support.talking_toy import ids_of, text_of, write_talker
 from support.toy_speculation import continuation
@@ -88,7 +88,7 @@ def test_a_full_capacity_is_one_line(talk: Talk) -> None:
     assert done.out == answers(["hello"], 15)[0] + "\n"
     assert done.err.count("(ended: the capacity of 24 tokens is full)") == 1
     assert done.err.splitlines()[-2:] == [
-        "kern: the conversation has 35 tokens, the capacity is 24",
+        "kern: error[bad-prompt]: the conversation has 35 tokens, the capacity is 24",
         "help: shorten it, or load with a larger capacity",
     ]
 
@@ -127,7 +127,7 @@ def test_a_template_that_fails_is_reported_before_loading(
         done = kern(*command)
         assert (done.code, done.out) == (2, "")
         assert says in done.err
-        assert len([line for line in done.err.splitlines() if line.startswith("kern: ")]) == 1
+        assert len([line for line in done.err.splitlines() if line.startswith("kern: error[")]) == 1
 
 
 def test_a_folder_without_a_tokenizer_cannot_chat(kern: Kern, tiny: Path) -> None:

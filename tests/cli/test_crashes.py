@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kern.device.host.target import host_target
-from kern.models.kernels.compile_host import ABI_HEADERS
+from kern.kernels.compile_host import ABI_HEADERS
 from support.processes import ONE_FAMILY
 
 SOURCE = """
@@ -59,7 +59,7 @@ def test_weights_that_are_shortened_while_they_are_used_are_a_named_bus_error(ti
     folder = shutil.copytree(tiny, tmp_path / "model")
     code = (
         "import os, sys, kern\n"
-        "from kern.text.generator import Generator\n"
+        "from kern.engine.generator import Generator\n"
         "from kern.text.tokenizer import Tokenizer\n"
         "with kern.load(sys.argv[1], capacity=64) as executable:\n"
         "    os.truncate(sys.argv[1] + '/weights.safetensors', 4096)\n"

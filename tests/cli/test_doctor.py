@@ -9,9 +9,10 @@ import pytest
 
 from cli.conftest import Kern
 from kern.cli import doctor
-from kern.device.base import Device, DeviceUnavailable
+from kern.device.base import Device
 from kern.manifest import errors
 from kern.manifest.errors import install_hint
+from kern.toolchain.nvrtc import CudaCompilerMissing
 
 
 def findings(kern: Kern) -> dict[str, dict[str, str | None]]:
@@ -49,7 +50,7 @@ def test_a_compiler_that_compiles_nothing_is_missing(
 
 
 def missing() -> None:
-    raise DeviceUnavailable("NVRTC is not installed", "install it")
+    raise CudaCompilerMissing("NVRTC is not installed", "install it")
 
 
 def loads() -> None:

@@ -15,11 +15,11 @@ from fuzz.byte_changes import change_bytes
 from fuzz.json_changes import change_json, json_text
 from fuzz.target import ACCEPTED, Contradiction, Target, require
 from kern import verify
+from kern.checkpoints.config import preset
 from kern.cli.explain import all_codes
 from kern.manifest.reading import read
 from kern.manifest.schema import json_schema
 from kern.manifest.writing import write
-from kern.models.config import preset
 from kern.verifier import verified
 from kern.verifier.example import BASE, edited
 from support.valid_manifests import ORIGINAL_FORM, generated

@@ -13,8 +13,8 @@ from fuzz.byte_changes import change_bytes
 from fuzz.json_changes import change_json, json_text
 from fuzz.target import ACCEPTED, Target, require
 from fuzz.tokenizer_parts import changed_tokenizer, whole
+from kern.engine.sequence import token_ids
 from kern.text import Tokenizer
-from kern.text.sequence import token_ids
 from kern.text.tokenizer import TextStream
 from support.tokenizers import bytes_tokenizer
 

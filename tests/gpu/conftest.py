@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kern.models import build as building
+from kern.building import build as building
+from kern.checkpoints.config import PRESETS, Family, TransformerConfig
+from kern.checkpoints.fetch import SMOLLM2, FetchError, fetch
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.models.buffers import Limits
-from kern.models.config import PRESETS, Family, TransformerConfig
-from kern.models.fetch import SMOLLM2, FetchError, fetch
-from kern.models.random_checkpoint import RandomCheckpoint
 from support.hf_folder import save_model
 from support.tiny import SEED
 

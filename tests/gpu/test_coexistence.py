@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kern.models.config import FAMILIES, Family
+from kern.checkpoints.config import FAMILIES, Family
+from kern.engine import Generator
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
+from kern.text import Tokenizer
 from support.tiny import prompt
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ PROGRAM = """
 import json, sys
 from kern.device import open_device
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
+from kern.engine import Generator
+from kern.text import Tokenizer
 
 folder = sys.argv[1]
 device = open_device("cuda")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kern.engine import Generator, score
 from kern.models.buffers import RING
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, score
+from kern.text import Tokenizer
 from support.agreement import Run, assert_agrees, assert_near, run
 from support.tiny import prompt, tiny_reference
 

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from kern.building.build import build
+from kern.checkpoints.config import preset
+from kern.engine import Generator, score
 from kern.manifest.reading import read
 from kern.manifest.writing import write
-from kern.models.build import build
-from kern.models.config import preset
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.runtime.verification import verify
-from kern.text import Generator, Tokenizer, score
+from kern.text import Tokenizer
+from kern.verification.verify import verify
 from support.agreement import CONTENDERS, F32
 
 if TYPE_CHECKING:

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kern.building import build as building
 from kern.device.base import OutOfMemory
-from kern.models import build as building
+from kern.engine import Generator, score
+from kern.engine.choices import UnusableLogits
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, score
-from kern.text.choices import UnusableLogits
+from kern.text import Tokenizer
 from support.chain import write_chain
 from support.nvrtc import cubin
 
 if TYPE_CHECKING:
     from gpu.conftest import Kern
     from kern.device.cuda.device import CudaDevice
-    from kern.text.speculation import Driver
+    from kern.engine.speculation import Driver
 
 pytestmark = pytest.mark.gpu
 
@@ -166,4 +167,4 @@ def test_a_kernel_that_faults(
     where = rf", in one of these launch lists: .*{program} · "
     if way == "check":
         where = rf" in {program} · {kernel} · {kernel} · step {step}: "
-    refused(done, 1, rf"a kernel on cuda:0 faulted{where}.*CUDA_ERROR_{error}")
+    refused(done, 1, rf"a kernel on cuda:0 failed{where}.*CUDA_ERROR_{error}")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kern.contracts.text import PAGE
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.text.contract import PAGE
 from support.agreement import Run, assert_agrees
 from support.tiny import prompt, tiny_reference
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from engine.test_smollm2 import LOGITS, OUTPUT_IDS, PARAGRAPH, PROMPT, PROMPT_IDS
+from kern.engine import Generator, score
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer, score
+from kern.text import Tokenizer
 from support.agreement import Run, assert_agrees, assert_near, run
 from support.reference import SMOLLM2_CONFIG, Reference, gguf_tensors
-from text.test_smollm2 import LOGITS, OUTPUT_IDS, PARAGRAPH, PROMPT, PROMPT_IDS
 
 pytestmark = pytest.mark.gpu
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kern.models import build as building
+from kern.bench.rounds import benchmark_rounds
+from kern.building import build as building
+from kern.engine import Generation, Generator
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.text import Generation, Generator, Tokenizer
-from kern.text.round_benchmark import benchmark_rounds
+from kern.text import Tokenizer
 from support.agreement import agreement, run
 from support.rounds import assert_between_rounds
 from support.tiny import SEED, prompt, tiny_reference

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kern.models import build as building
+from kern.building import build as building
+from kern.engine.speculation import Driver
 from kern.runtime.loading import load
 from kern.text import Tokenizer
-from kern.text.speculation import Driver
 from support.held_out import PROMPTS
 from support.reference import SMOLLM2_CONFIG, Reference, gguf_tensors
 from support.spoken import Spoken, assert_parts_at_near_ties, by_kind, speak, tokens_a_round

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kern.models.config import FAMILIES, Family
+from kern.checkpoints.config import FAMILIES, Family
 from support.agreement import F32, Logits, assert_agrees, run
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kern.models.kernels.compile_host import ABI_HEADERS, compile_host_modules
+from kern.kernels.compile_host import ABI_HEADERS, compile_host_modules
 from kernels.harness import PACK, Call
 
 TARGET = "aarch64"

@@ -11,14 +11,14 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-from kern.device.base import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
+from kern.kernels.compile_host import compile_host_modules
+from kern.kernels.host_library import host_kernels
 from kern.manifest.expressions import evaluate
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, Param, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
-from kern.models.kernels.compile_host import compile_host_modules
-from kern.models.kernels.library import host_kernels
 
 BF16 = ml_dtypes.bfloat16
 PACK = {"i32": "i", "u32": "I", "i64": "q", "f32": "f", "u8": "B"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kern.text.contract import PAGE
+from kern.contracts.text import PAGE
 from kernels.harness import poison
 
 RING = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from kern.text.contract import PAGE
+from kern.contracts.text import PAGE
 from kernels.harness import BF16, bf16, close, poison
 
 LAYERS, LAYER = 2, 1  # the pool has two layers; the kernels work on the second

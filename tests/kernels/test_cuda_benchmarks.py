@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kern.models.kernels.compile_cuda import SOURCES
-from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.cuda_sizes import Round, Sizes
+from kern.kernels.compile_cuda import SOURCES
+from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_sizes import Round, Sizes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kern.device.base import Device
-from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.cuda_sizes import Round, Sizes
+from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_sizes import Round, Sizes
 from kernels.choices import UNUSABLE, chosen
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import bf16

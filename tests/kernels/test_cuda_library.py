@@ -11,22 +11,22 @@ from multiprocessing import get_context
 
 import pytest
 
-from kern.artifact.fitting import faults
+from kern.artifact.abi_check import faults
 from kern.artifact.modules import describe
 from kern.artifact.targets import parse
-from kern.manifest.types import Kernel
-from kern.models.kernels import compile_cuda
-from kern.models.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_modules
-from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
-from kern.models.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
-from kern.models.kernels.interfaces import (
+from kern.kernels import compile_cuda
+from kern.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_modules
+from kern.kernels.cuda_library import cuda_kernels
+from kern.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
+from kern.kernels.interfaces import (
     CUDA_SPECULATION_INTERFACES,
     FUSED_INTERFACES,
     INTERFACES,
     RECORDED_INTERFACES,
     ROUND_INTERFACES,
 )
+from kern.manifest.types import Kernel
 
 TINY = Sizes(hidden=128, ffn=256, q_heads=4, kv_heads=2, head_dim=64)
 SMOLLM2 = Sizes(hidden=576, ffn=1536, q_heads=9, kv_heads=3, head_dim=64, sequences=3)

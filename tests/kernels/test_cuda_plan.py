@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kern.artifact.fitting import faults
+from kern.artifact.abi_check import faults
 from kern.artifact.modules import describe
-from kern.models.kernels.compile_cuda import compile_cuda_source
-from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
+from kern.kernels.compile_cuda import compile_cuda_source
+from kern.kernels.cuda_library import cuda_kernels
+from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 

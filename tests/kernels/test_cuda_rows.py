@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from kern.contracts.text import PAGE
 from kern.device.base import Device
-from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.cuda_sizes import Round, Sizes
-from kern.text.contract import PAGE
+from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_sizes import Round, Sizes
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
 from kernels.test_attention import LAYER, expected, filled

@@ -9,14 +9,14 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from kern.device.host.target import host_target
-from kern.manifest.types import EXTERN_PREFIX
-from kern.models.kernels.compile_host import (
+from kern.kernels.compile_host import (
     CompilationFailed,
     CompilerMissing,
     UnknownHostTarget,
     compile_host_modules,
 )
-from kern.models.kernels.interfaces import HOST_SPECULATION_INTERFACES, INTERFACES
+from kern.kernels.interfaces import HOST_SPECULATION_INTERFACES, INTERFACES
+from kern.manifest.types import EXTERN_PREFIX
 from kernels.harness import Library, compiled
 
 

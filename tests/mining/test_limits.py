@@ -16,7 +16,7 @@ from kern.mining import mine, read_recordings
 from kern.mining.blocks import repeated
 from kern.mining.errors import BadRecord, RecordTooLarge
 from kern.mining.limits import MAX_EVENTS, MAX_LINE, MAX_PARTS, Budget, Excess
-from kern.mining.records import MAX_ITEMS
+from kern.mining.schema import MAX_ITEMS
 from kern.mining.symbols import short
 from support.recordings import Recorder, packed
 
@@ -53,8 +53,8 @@ def test_a_small_file_that_stands_for_millions_of_launches_is_refused(
     done = kern_mine(tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        f"kern: {tmp_path}/pid-100/launches.jsonl:{3 + MAX_EVENTS // nodes + 1}: the record holds more than 524,288 "
-        f"events, {OF_A_GRAPH}, and no more is read",
+        f"kern: error[record-too-large]: {tmp_path}/pid-100/launches.jsonl:{3 + MAX_EVENTS // nodes + 1}: "
+        f"the record holds more than 524,288 events, {OF_A_GRAPH}, and no more is read",
         "help: record a shorter run",
     ]
 

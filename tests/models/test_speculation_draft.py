@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from kern.artifact.errors import ArtifactError
+from kern.building.build import BuildError, build
+from kern.checkpoints.checkpoint import CheckpointError
+from kern.checkpoints.config import UnsupportedModel, preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.manifest.errors import KernError
-from kern.models.build import BuildError, build
-from kern.models.checkpoint import CheckpointError
-from kern.models.config import UnsupportedModel, preset
-from kern.models.random_checkpoint import RandomCheckpoint
 from kern.models.speculation.config import DraftConfig, from_dspark, random_draft
 from kern.models.speculation.draft import Draft, open_draft
 from support.draft_reference import draft_config, draft_tensors, save_draft

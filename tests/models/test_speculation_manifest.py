@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from kern.building.build import build
+from kern.checkpoints.config import UnsupportedModel, preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.kernels.cuda_library import cuda_kernels
+from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_sizes import Round
+from kern.kernels.host_library import host_kernels
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Dispatch, Manifest, StateArg
 from kern.manifest.writing import write
 from kern.models.buffers import Limits
-from kern.models.build import build
-from kern.models.config import UnsupportedModel, preset
-from kern.models.kernels.cuda_library import cuda_kernels
-from kern.models.kernels.cuda_plan import CudaPlan
-from kern.models.kernels.cuda_sizes import Round
-from kern.models.kernels.library import host_kernels
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.models.kernel_set import cuda_sizes
 from kern.models.speculation.draft import open_draft
-from kern.models.targets import cuda_sizes
 from kern.models.transformer import build_manifest
-from kern.runtime.verification import verify
+from kern.verification.verify import verify
 from kern.verifier import check
 from models.test_transformer import CONFIGS
 

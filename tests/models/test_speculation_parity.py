@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kern.models.config import Family, preset
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.checkpoints.config import Family, preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from support.draft_pair import CAPACITY, Pair, near
 from support.draft_reference import DraftReference, draft_config, draft_tensors
 from support.reference import F32, Reference

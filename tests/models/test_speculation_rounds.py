@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kern.models.config import preset
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.checkpoints.config import preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from support.draft_pair import CAPACITY, Pair, near
 from support.draft_reference import DraftReference, draft_config, draft_tensors
 from support.reference import Reference

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import gguf
 
-from kern.models.gguf_text_fields import TEXT_FIELDS
-from kern.models.gguf_tokenizer import PRE_TOKENIZERS
-from kern.text.contract import TEXT_VERSION, TextSettings
+from kern.checkpoints.gguf_text_fields import TEXT_FIELDS
+from kern.checkpoints.gguf_tokenizer import PRE_TOKENIZERS
+from kern.contracts.text import TEXT_VERSION, TextSettings
 from kern.text.tokenizer_file import MAX_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "text.md").read_text()
@@ -44,4 +44,4 @@ def test_every_pre_tokenizer_is_described() -> None:
 
 
 def test_the_bound_is_the_codes() -> None:
-    assert f"never more\nthan {MAX_BYTES:,}." in PAGE
+    assert f"never to more\nthan {MAX_BYTES:,}." in PAGE

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel, preset
+from kern.kernels.host_library import host_kernels
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Manifest
 from kern.manifest.writing import write
 from kern.models.buffers import Limits
-from kern.models.config import PRESETS, TransformerConfig, UnsupportedModel, preset
-from kern.models.kernels.library import host_kernels
 from kern.models.transformer import build_manifest
 from kern.verifier import check
 from support.reference import SMOLLM2_CONFIG

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from kern.artifact.weights import open_weights
-from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import TransformerConfig, preset
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.checkpoints.checkpoint import CheckpointError, TextSource
+from kern.checkpoints.config import TransformerConfig, preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.models.weights import part_of, rope_table, weights_of, write_weights
 from support.work import peak_bytes
 

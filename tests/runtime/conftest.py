@@ -1,4 +1,4 @@
-"""The toy artifact, and one of many inputs, written once."""
+"""A folder with inputs of every dtype, written once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,6 @@ import pytest
 import kern
 from kern.runtime.executable import Executable
 from support.inputs import write_inputs
-from support.toy import toy_artifact
-
-
-@pytest.fixture(scope="session")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The toy's folder. Tests that change files make their own."""
-    return toy_artifact(tmp_path_factory.mktemp("toy") / "artifact")
 
 
 @pytest.fixture(scope="session")

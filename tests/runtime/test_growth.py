@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from kern.manifest.reading import read
-from kern.manifest.usage import program_symbols
-from kern.runtime.addresses import Bases, addresses
-from kern.runtime.planner import TooManyBlocks, plan
+from kern.manifest.references import program_symbols
+from kern.runtime.memory.address_table import Bases, addresses
+from kern.runtime.memory.planner import TooManyBlocks, plan
 from kern.verifier import VerifiedManifest, verified
 from support.growing import GROWING, array, call, copy, program, text
 from support.work import growth, spread

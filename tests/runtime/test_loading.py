@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 import kern
 import kern.runtime.loading
+from kern.artifact import open_folder
 from kern.device.base import Device, DeviceError, DeviceUnavailable, FunctionLimits, LaunchError, OutOfMemory
 from kern.device.host.device import HostDevice, HostStream
 from kern.device.host.target import host_target
@@ -24,8 +25,8 @@ from kern.manifest.errors import KernError
 from kern.manifest.params import Layout
 from kern.manifest.types import Arg, Impl, Kernel, Step
 from kern.runtime.loading import AbiMismatch, WrongTarget
-from kern.runtime.reports import InvalidArtifact
-from kern.runtime.sizes import BadCapacity
+from kern.runtime.memory.sizes import BadCapacity
+from kern.verification.report import InvalidArtifact
 from support.artifacts import compiled, toy_kernels, write_artifact
 from support.counting import CountingDevice
 from support.toy import CAPACITY, COLUMNS, MODULE, single, toy_artifact, toy_manifest, toy_weights, two_steps
@@ -311,6 +312,17 @@ def test_a_loaded_executable_needs_its_folder_no_more(tmp_path: Path) -> None:
         executable.run("step", {"rows": 1, "start": 0})
         weights = toy_weights()
         np.testing.assert_array_equal(executable.read("total"), 1 + weights["bias"] + weights["gain"] / 2)
+
+
+def test_an_open_folder_is_loaded_though_its_path_leads_elsewhere_and_stays_open(tmp_path: Path) -> None:
+    first = toy_artifact(tmp_path / "folder", toy_weights(seed=1))
+    with open_folder(first) as folder:
+        first.rename(tmp_path / "moved")
+        toy_artifact(tmp_path / "folder", toy_weights(seed=2))
+        with kern.load(folder, capacity=CAPACITY, sharing=False) as executable:
+            assert executable.path == first
+            np.testing.assert_array_equal(executable.read("gain"), toy_weights(seed=1)["gain"])
+        assert folder.manifest_bytes()
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

@@ -14,8 +14,8 @@ from kern.manifest.errors import KernError
 from kern.runtime.errors import UnknownName
 from kern.runtime.executable import Executable
 from kern.runtime.graph import WrongCalls
+from kern.runtime.memory.sizes import BadCapacity
 from kern.runtime.shapes import KEPT
-from kern.runtime.sizes import BadCapacity
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
 from support.shown import without_address
 

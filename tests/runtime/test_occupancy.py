@@ -15,8 +15,8 @@ from kern.device import open_device
 from kern.device.base import DeviceUnavailable, Occupancy
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.expressions import Mul
-from kern.runtime.examination import examine
 from kern.runtime.occupancy import occupancies
+from kern.verification.verify_folder import examine
 from support.artifacts import write_artifact
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.expressions import CeilDiv
 from kern.manifest.types import Manifest
-from kern.runtime.lifetimes import Block, blocks
-from kern.runtime.offsets import peak, place
-from kern.runtime.planner import plan
-from kern.runtime.sizes import BadCapacity
+from kern.runtime.memory.arena import peak, place
+from kern.runtime.memory.lifetimes import Block, blocks
+from kern.runtime.memory.planner import plan
+from kern.runtime.memory.sizes import BadCapacity
 from kern.verifier import verified
 from support.programs import RandomProgram, random_programs
 from support.toy import single, toy_manifest

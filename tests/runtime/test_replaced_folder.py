@@ -18,7 +18,7 @@ import pytest
 import kern
 from kern.artifact import folder_lock, open_folder
 from kern.artifact.errors import FolderReplaced
-from kern.models.replacing import replacing
+from kern.building.atomic_folder import replacing
 from support.toy import toy_artifact
 
 SECONDS = 60

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.engine import Generator
 from kern.runtime.loading import load
-from kern.text import Generator, Tokenizer
+from kern.text import Tokenizer
 
 F32 = NDArray[np.float32]
 

@@ -12,10 +12,10 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models
 
 from kern.artifact.weights import open_weights
-from kern.models import build as building
-from kern.models.config import preset
-from kern.models.parameters import parameter_shapes
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.building import build as building
+from kern.checkpoints.config import preset
+from kern.checkpoints.hf_names import parameter_shapes
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from support.hf_folder import config_json, save_tensors
 
 CONFIG: Final = replace(preset("llama", "tiny"), tied_embeddings=False)

@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 
 import kern
-from kern.models.build import build
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.building.build import build
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.contracts.text import PAGE
 from kern.runtime.executable import Executable
-from kern.text.contract import PAGE
 from support.draft_reference import DraftReference, save_draft
 from support.hf_folder import save_model
 from support.reference import F32

@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
 from numpy.typing import NDArray
 from tokenizers import pre_tokenizers
 
-from kern.models.config import TransformerConfig
+from kern.checkpoints.config import TransformerConfig
 
 _PARTS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",

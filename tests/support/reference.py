@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.models.config import TransformerConfig
+from kern.checkpoints.config import TransformerConfig
 
 F32 = NDArray[np.float32]
 

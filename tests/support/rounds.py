@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kern.contracts.text import PAGE
 from kern.runtime.executable import Executable
-from kern.text.contract import PAGE
 
 
 def assert_between_rounds(executable: Executable, ids: Sequence[int], anchor: int, accepted: Sequence[int]) -> None:

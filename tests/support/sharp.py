@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.models.config import Family, TransformerConfig, preset
-from kern.models.parameters import parameter_shapes
-from kern.models.random_checkpoint import random_tensor
+from kern.checkpoints.config import Family, TransformerConfig, preset
+from kern.checkpoints.hf_names import parameter_shapes
+from kern.checkpoints.random_checkpoint import random_tensor
 
 IDS: list[int] = np.random.default_rng(34).integers(0, 512, size=40).tolist()
 """What is scored."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from kern.engine import Generator
 from kern.runtime.executable import Executable
-from kern.text import Generator, Tokenizer
+from kern.text import Tokenizer
 from support.agreement import Logits, agreement, run
 from support.held_out import Kind, Prompt
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
+from kern.contracts.text import TEXT_FILE, TOKENIZER_FILE, TextSettings
 from kern.runtime.executable import Executable
 from kern.text import Tokenizer
-from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, TextSettings
 from support.toy_speculation import POSITIONS, VOCABULARY, settings, write_toy
 
 LETTERS: Final = [*map(chr, range(0x20, 0x7F)), "é", "ü"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kern.models.config import preset
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.checkpoints.config import preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from support.reference import Reference
 
 SEED = 7

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from kern.contracts.text import DecodeBytes, TextSettings
 from kern.text import Tokenizer
-from kern.text.contract import DecodeBytes, TextSettings
 
 
 def bytes_tokenizer(bos: int | None = None, template: str | None = None) -> Tokenizer:

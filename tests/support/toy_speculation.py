@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.contracts.text import PAGE, TEXT_FILE, DecodeBytes, TextSettings
 from kern.manifest.builder import Argument, ManifestBuilder
 from kern.manifest.expressions import Add
 from kern.manifest.types import Arg, Impl, Kernel, Manifest, Step
-from kern.text.contract import PAGE, TEXT_FILE, DecodeBytes, TextSettings
 from support.artifacts import SUPPORT, compiled, write_artifact
 
 ROWS: Final = 8

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kern.checkpoints.config import TransformerConfig, preset
+from kern.kernels.host_library import host_kernels
 from kern.manifest.writing import write
-from kern.models.config import TransformerConfig, preset
-from kern.models.kernels.library import host_kernels
 from kern.models.transformer import build_manifest
 from kern.verifier.example import BASE
 

@@ -6,27 +6,27 @@ import hashlib
 from pathlib import Path
 
 from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
+from kern.checkpoints.config import TransformerConfig
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.device.host.target import host_target
+from kern.kernels.compile_host import SOURCES as HOST_SOURCES
+from kern.kernels.compile_host import compile_host_modules
+from kern.kernels.host_library import host_kernels
+from kern.kernels.interfaces import RECORDED_INTERFACES
 from kern.manifest.expressions import Sym
 from kern.manifest.types import Arg, Impl, Kernel, Step
 from kern.manifest.writing import write
 from kern.mining import read_recording
 from kern.mining.recording import process_folders
-from kern.models.config import TransformerConfig
-from kern.models.kernels.compile_host import SOURCES as HOST_SOURCES
-from kern.models.kernels.compile_host import compile_host_modules
-from kern.models.kernels.interfaces import RECORDED_INTERFACES
-from kern.models.kernels.library import host_kernels
 from kern.models.precision import RECORDED
-from kern.models.random_checkpoint import RandomCheckpoint
-from kern.models.recorded.across import examine
-from kern.models.recorded.kernel_set import entries
-from kern.models.recorded.library import module_file, recorded_kernels
-from kern.models.recorded.signatures import SIGNATURES
-from kern.models.recorded.sources import SOURCES
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
 from kern.models.weights import part_of, write_weights
+from kern.recorded.kernel_set import entries
+from kern.recorded.vllm.evidence import examine
+from kern.recorded.vllm.library import module_file, recorded_kernels
+from kern.recorded.vllm.param_bindings import SOURCES
+from kern.recorded.vllm.signatures import SIGNATURES
 from support.host_modules import shared_object
 from support.vllm_recording import ADD_NORM, HEAD_NORM, HIDDEN_NORM, PARTS, ROTARY, SILU
 

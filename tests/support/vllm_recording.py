@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kern.models.config import TransformerConfig
-from kern.models.recorded.signatures import SIGNATURES, Signature
+from kern.checkpoints.config import TransformerConfig
+from kern.recorded.vllm.signatures import SIGNATURES, Signature
 from support.nvrtc import cubin
 from support.recordings import Allocator, Recorder, packed
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from jinja2 import sandbox
 
+from kern.contracts.text import DecodeBytes, TextSettings
 from kern.text import Tokenizer, chat_prompt, template, template_bounds
 from kern.text.chat import Message, render
-from kern.text.contract import DecodeBytes, TextSettings
 from kern.text.template_bounds import ChatError
 from kern.text.tokenizer import NotText
 from support.tokenizers import bytes_tokenizer

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kern.artifact.errors import ArtifactError
+from kern.contracts.text import ContractError
+from kern.engine.generator import Generation
 from kern.text import Tokenizer
-from kern.text.contract import ContractError
-from kern.text.generator import Generation
 from kern.text.tokenizer import NotText, TextStream
 from support.tokenizers import bytes_tokenizer, spaced_library, spaced_tokenizer
 

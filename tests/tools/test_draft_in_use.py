@@ -20,11 +20,12 @@ from draft_training.training import Schedule, train
 from safetensors.torch import load_file
 
 import kern
-from kern.models.build import build
-from kern.models.config import preset
-from kern.models.gguf_checkpoint import GgufCheckpoint
-from kern.models.random_checkpoint import RandomCheckpoint
-from kern.text import Generator, Tokenizer
+from kern.building.build import build
+from kern.checkpoints.config import preset
+from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.engine import Generator
+from kern.text import Tokenizer
 from support.hf_folder import save_model
 from support.recorded_rounds import recorded
 from support.tiny import prompt

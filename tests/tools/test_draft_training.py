@@ -27,8 +27,8 @@ from draft_training.objective import choose_anchors, distance
 from draft_training.target import Target
 from draft_training.training import Schedule, Step, train
 
-from kern.models.config import Family, preset
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.checkpoints.config import Family, preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.models.speculation.draft import open_draft
 from support.draft_reference import DraftReference
 from support.reference import Reference

@@ -20,11 +20,11 @@ from draft_training.prompts import HELD_OUT, TRAINING, PromptError, held_out_req
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
-from kern.models.config import preset
-from kern.models.random_checkpoint import RandomCheckpoint
+from kern.checkpoints.config import preset
+from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.contracts.text import DecodeBytes, TextSettings
 from kern.models.speculation.draft import open_draft
 from kern.text import Tokenizer
-from kern.text.contract import DecodeBytes, TextSettings
 from support.hf_folder import save_model
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"

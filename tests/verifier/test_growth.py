@@ -9,7 +9,7 @@ import pytest
 
 from kern.cli.diagnostics import as_json
 from kern.manifest.reading import MAX_FAULTS, read
-from kern.runtime.reports import locate
+from kern.verification.report import locate
 from kern.verifier import check
 from support.growing import GROWING, READ, text
 from support.work import growth, spread

@@ -8,8 +8,8 @@ import pytest
 
 from kern.manifest.errors import KernError
 from kern.manifest.reading import read
+from kern.manifest.references import Usage
 from kern.manifest.types import Manifest
-from kern.manifest.usage import Usage
 from kern.verifier import InvalidManifest, VerifiedManifest, check, verified
 from kern.verifier.example import BASE, edited
 from kern.verifier.ranges import Ranges

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from draft_training.layers import keys_values, mlp, queries, rms_norm
+from kern.checkpoints.config import TransformerConfig
 from kern.manifest.errors import KernError
-from kern.models.config import TransformerConfig
 
 DEVIATION: Final = 0.02
 """Of every matrix and table before training."""

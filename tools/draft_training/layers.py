@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kern.models.config import TransformerConfig
+from kern.checkpoints.config import TransformerConfig
 
 Weights = Mapping[str, Tensor]
 """Tensors by Hugging Face name; matrices are [outputs, inputs]."""

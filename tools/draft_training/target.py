@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from draft_training.layers import keys_values, mlp, queries, rms_norm
-from kern.models.checkpoint import Checkpoint
-from kern.models.parameters import parameter_shapes
+from kern.checkpoints.checkpoint import Checkpoint
+from kern.checkpoints.hf_names import parameter_shapes
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from kern.artifact.errors import (
 )
 from kern.artifact.folder_lock import is_at, open_shared
 from kern.artifact.weights import WeightsFile, open_weights
+from kern.files.regular_file import NotRegular, open_regular
 from kern.manifest.limits import check_limit
 from kern.manifest.reading import MAX_BYTES
-from kern.regular_file import NotRegular, open_regular
 
 MANIFEST: Final = "manifest.json"
 KERNELS: Final = "kernels"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from kern.artifact import codes, fitting
-from kern.artifact.catalog import Catalog
+from kern.artifact import abi_check, codes
 from kern.artifact.errors import ArtifactError, BadModule, FileMissing
+from kern.artifact.module_cache import Catalog
 from kern.artifact.types import ModuleInfo, ResolvedStep
 from kern.manifest.counts import excerpt, listed
 from kern.manifest.diagnostics import Diagnostic, Path
@@ -24,19 +24,19 @@ class _Namesakes:
     """The modules that have a kernel of one name, by the parameters that it takes there."""
 
     modules: list[ModuleInfo] = field(default_factory=list)
-    by_params: dict[fitting.Signature, list[ModuleInfo]] = field(default_factory=dict)
+    by_params: dict[abi_check.Signature, list[ModuleInfo]] = field(default_factory=dict)
     counts: set[int] = field(default_factory=set)
 
     def add(self, module: ModuleInfo, symbol: str) -> None:
         """Enter a module that has the kernel."""
         kernel = module.kernels[symbol]
         self.modules.append(module)
-        self.by_params.setdefault(fitting.signature_of(kernel), []).append(module)
+        self.by_params.setdefault(abi_check.signature_of(kernel), []).append(module)
         self.counts.add(len(kernel.layout.sizes))
 
     def fitting(self, step: Step) -> list[ModuleInfo]:
         """The modules whose kernel takes the parameters that the step declares, by name."""
-        found = [module for key in fitting.signatures_for(step) for module in self.by_params.get(key, ())]
+        found = [module for key in abi_check.signatures_for(step) for module in self.by_params.get(key, ())]
         return sorted(found, key=lambda module: module.name)
 
 
@@ -149,7 +149,7 @@ def _none_fits(namesakes: _Namesakes, step: Step, path: Path) -> Diagnostic:
     """Several modules have the symbol, none the declared parameters."""
     code = codes.PARAM_LAYOUT if len(step.params) in namesakes.counts else codes.PARAM_COUNT
     first = namesakes.modules[:_SHOWN]
-    layouts = "; ".join(f"{module.name} {fitting.show(module.kernels[step.symbol].layout)}" for module in first)
+    layouts = "; ".join(f"{module.name} {abi_check.show(module.kernels[step.symbol].layout)}" for module in first)
     return code.at(
         (*path, "params"),
         f"kernel {excerpt(step.symbol)!r} is in {_names(namesakes.modules)}, in none of them with the parameters "

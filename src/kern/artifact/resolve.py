@@ -8,10 +8,10 @@ from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Final
 
-from kern.artifact import binding, codes, fitting
-from kern.artifact.catalog import Catalog
+from kern.artifact import abi_check, codes, weight_binding
 from kern.artifact.folder import ArtifactFolder
 from kern.artifact.lookup import Finder
+from kern.artifact.module_cache import Catalog
 from kern.artifact.targets import parse, runs_on
 from kern.artifact.types import ModuleInfo, ModuleKind, ResolvedStep, StepKey, TensorInfo
 from kern.manifest.counts import excerpt
@@ -63,7 +63,7 @@ def resolve(
         parse(target)
     fields = _fields(refused)
     steps, faults = _steps(manifest, Catalog(folder), fields, shared_mem or {})
-    tensors, weight_faults = binding.bind(manifest, folder, weights, required=require_weights)
+    tensors, weight_faults = weight_binding.bind(manifest, folder, weights, required=require_weights)
     faults += [*_mixed_kinds(steps), *_wrong_target(steps, fields, target), *weight_faults]
     modules = {step.module.name: step.module for step in steps.values()}
     kinds = {module.kind for module in modules.values()}
@@ -116,7 +116,7 @@ def _steps(
             steps[key] = found
             largest = shared_mem[key] if key in shared_mem else _largest_shared_mem(ranges, step)
             faults += _module_faults(step, found.module, path)
-            faults += fitting.faults(step, found.module, found.kernel, largest, path)
+            faults += abi_check.faults(step, found.module, found.kernel, largest, path)
         else:
             faults += found
     return steps, faults

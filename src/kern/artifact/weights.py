@@ -17,9 +17,9 @@ from typing import Any, Final, NoReturn
 
 from kern.artifact.errors import BadWeights, FileMissing, FileUnreadable, UnsafePath
 from kern.artifact.types import TensorInfo
+from kern.files.regular_file import NotRegular, open_regular
 from kern.manifest.counts import excerpt
 from kern.manifest.limits import check_limit
-from kern.regular_file import NotRegular, open_regular
 
 MAX_HEADER_BYTES: Final = 2**23
 """Longest header: room for some 60,000 tensors."""

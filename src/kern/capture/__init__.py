@@ -4,7 +4,7 @@ from kern.capture.command import run_recorded
 from kern.capture.errors import CaptureError
 from kern.capture.library import recorder_library
 from kern.capture.summary import ProcessSummary, summarize
-from kern.capture.toolkit import Toolkit, find_toolkit
+from kern.toolchain.cuda_headers import Toolkit, find_toolkit
 
 __all__ = [
     "CaptureError",

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from kern.capture.errors import RecorderNotBuilt
-from kern.capture.toolkit import Toolkit
+from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
+from kern.files.working_folder import working_folder
 from kern.manifest.limits import check_limit
-from kern.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
-from kern.working_folder import working_folder
+from kern.toolchain.cuda_headers import Toolkit
 
 SOURCES: Final = Path(__file__).parent / "recorder"
 _FLAGS: Final = (

@@ -7,12 +7,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from kern.building.build import build
 from kern.cli.progress import Progress, bar
 from kern.cli.terminal import printable
 from kern.cli.units import binary
 from kern.manifest.counts import counted
 from kern.models.buffers import Limits
-from kern.models.build import build
 
 
 class _Stages:

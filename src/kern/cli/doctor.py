@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from kern.capture import find_toolkit
-from kern.capture.errors import HeadersMissing
 from kern.cli.json_text import json_text
 from kern.device import open_device
 from kern.device.base import DeviceError
 from kern.device.host.target import host_target
+from kern.kernels.compile_host import check_compiler, compiler_command
 from kern.manifest.errors import KernError, install_hint
-from kern.models.kernels.compile_host import check_compiler, compiler_command
+from kern.toolchain.cuda_headers import HeadersMissing
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _library(name: str, purpose: str, load: Callable[[], object]) -> Finding:
 
 
 def _load_nvrtc() -> None:
-    from kern.device.cuda.compiler import architectures
+    from kern.toolchain.nvrtc import architectures
 
     architectures()
 

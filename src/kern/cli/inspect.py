@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from kern.artifact import Resolution, open_folder
-from kern.cli import diagnostics
 from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.cli.units import binary
+from kern.contracts.text import call_limits
 from kern.manifest.counts import counted
 from kern.manifest.expressions import Expr, show
 from kern.manifest.params import layout
 from kern.manifest.types import Buffer, Manifest, Program, Step
-from kern.runtime.examination import examine
+from kern.runtime.memory.planner import MemoryPlan, plan
 from kern.runtime.occupancy import Occupancies, occupancies
-from kern.runtime.planner import MemoryPlan, plan
-from kern.runtime.reports import InvalidArtifact
-from kern.text.contract import call_limits
+from kern.verification.report import InvalidArtifact
+from kern.verification.verify_folder import examine
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:
@@ -29,10 +28,6 @@ def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> N
     with open_folder(path) as folder:
         found = examine(folder, weights=weights, require_weights=False)
         if found.verified is None or found.resolution is None:
-            if as_json:
-                print(diagnostics.as_json(found.report))
-            else:
-                diagnostics.show(found.report)
             raise InvalidArtifact(found.report, weights)
         planned = plan(found.verified, capacity=capacity)
         manifest, filled = found.verified.manifest, occupancies(found.verified, found.resolution)

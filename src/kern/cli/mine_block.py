@@ -10,7 +10,7 @@ from typing import Any
 from kern.cli.tables import safe, shown, table
 from kern.mining import Launch, Pass
 from kern.mining.blocks import Block
-from kern.mining.launches import WORD
+from kern.mining.events import WORD
 from kern.mining.symbols import short
 
 

@@ -9,8 +9,8 @@ from kern.manifest.expressions import Expr
 from kern.mining import Mined, MinedProcess, Pass
 from kern.mining.abi import KernelAbi, survey
 from kern.mining.callsites import CallSite, FittedNumber
-from kern.mining.reference import Explained, Reference
 from kern.mining.symbols import readable
+from kern.mining.token_count import Explained, Reference
 
 Json = dict[str, Any]
 _Numbers = dict[tuple[str, str], int]

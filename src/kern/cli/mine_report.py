@@ -14,10 +14,10 @@ from kern.manifest import expressions
 from kern.manifest.counts import counted, number
 from kern.mining import Kernel, MinedProcess, Pass
 from kern.mining.callsites import CallSite, FittedNumber
-from kern.mining.launches import WORD
+from kern.mining.events import WORD
 from kern.mining.pointers import PointerUse
-from kern.mining.reference import Explained
 from kern.mining.symbols import readable, short
+from kern.mining.token_count import Explained
 
 RARE: Final = 2
 """Kernels that a pass launches no more often than this are left to the JSON."""

@@ -10,11 +10,11 @@ from kern.cli.loading import LoadOptions, loaded, report, which_folder
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.streaming import stream, tokens_per_round
+from kern.engine.generator import Generation, Generator, check_prompt
+from kern.engine.scoring import check_text, score
+from kern.engine.speculation import Driver
+from kern.engine.stop_strings import check_stops
 from kern.manifest.counts import counted
-from kern.text.generator import Generation, Generator, check_prompt
-from kern.text.scoring import check_text, score
-from kern.text.speculation import Driver
-from kern.text.stop_strings import check_stops
 from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 
@@ -78,7 +78,7 @@ def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) ->
     before = which_folder(path)
     tokenizer = Tokenizer.load(path)
     if not tokenizer.has_vocabulary:
-        raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.text.score")
+        raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.engine.score")
     ids = tokenizer.encode(read_text(text))
     options = options.fitting(tokenizer.settings)
     check_text(ids, tokenizer, options.capacity)

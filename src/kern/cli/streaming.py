@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from kern.cli.terminal import printable, wrapped
+from kern.engine.generator import Generation, Generator
 from kern.manifest.counts import counted
-from kern.text.generator import Generation, Generator
 
 
 def stream(generation: Generation, generator: Generator, *, quiet: bool) -> None:

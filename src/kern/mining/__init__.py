@@ -1,6 +1,6 @@
 """Reading and analysing a record of another program's launches: its passes, call sites, pointers and expressions."""
 
-from kern.mining.launches import Copy, Fill, Kernel, Launch, Pointer
+from kern.mining.events import Copy, Fill, Kernel, Launch, Pointer
 from kern.mining.mine import Mined, MinedProcess, mine
 from kern.mining.passes import Pass
 from kern.mining.recording import Recording, read_recording, read_recordings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kern.manifest.params import SCALAR_BYTES, Layout
-from kern.mining.launches import WORD, Kernel, Launch, Pointer
+from kern.mining.events import WORD, Kernel, Launch, Pointer
 
 Trait = Literal["flat", "packed struct", "tensor map", "packed extra", "host pointer", "unknown layout"]
 TRAITS: Final[tuple[Trait, ...]] = (

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kern.mining.fitting import Fit
-from kern.mining.launches import Kernel, Launch
+from kern.mining.call_sites import Number, Site
+from kern.mining.events import Kernel, Launch
+from kern.mining.expression_fit import Fit
 from kern.mining.passes import Pass
 from kern.mining.pointers import PointerUse, classify
-from kern.mining.reference import fit_number
-from kern.mining.sites import Number, Site
+from kern.mining.token_count import fit_number
 
 _FLOATS: Final = {"f32": ("<I", "<f"), "f64": ("<Q", "<d")}
 """How a float's bits and its value are packed."""

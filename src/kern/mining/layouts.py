@@ -12,7 +12,7 @@ from kern.artifact.errors import BadModule
 from kern.artifact.types import KernelInfo
 from kern.manifest.params import Layout
 from kern.mining.errors import ModuleMissing
-from kern.mining.launches import WORD, Event, Kernel, Launch, Pointer
+from kern.mining.events import WORD, Event, Kernel, Launch, Pointer
 from kern.mining.recording import Recording
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kern.mining.blocks import repeated
+from kern.mining.call_sites import Unaligned, align
 from kern.mining.callsites import CallSite, examine
-from kern.mining.cutting import Span, find_cores
-from kern.mining.ends import divide
-from kern.mining.launches import Event, Kernel, Launch
+from kern.mining.events import Event, Kernel, Launch
 from kern.mining.layouts import complete
+from kern.mining.pass_boundaries import divide
 from kern.mining.passes import Pass
 from kern.mining.recording import Recording, read_recordings
-from kern.mining.reference import Reference, choose
-from kern.mining.sites import Unaligned, align
+from kern.mining.segmentation import Span, find_cores
+from kern.mining.token_count import Reference, choose
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kern.mining.blocks import Block
-from kern.mining.launches import Copy, Event, Fill, Launch
+from kern.mining.events import Copy, Event, Fill, Launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kern.mining.launches import Copy, Pointer
+from kern.mining.call_sites import Site
+from kern.mining.events import Copy, Pointer
 from kern.mining.passes import Pass
-from kern.mining.records import Memory
-from kern.mining.sites import Site
+from kern.mining.schema import Memory
 
 Stability = Literal["own", "shared", "varying", "once"]
 """`own`: one address in all passes, which no other call site of this kernel is given there. `shared`: one address in

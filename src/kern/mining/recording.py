@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from kern.files.regular_file import open_regular
 from kern.mining.errors import BadRecord, ModuleMissing, RecordMissing, RecordTooLarge
-from kern.mining.launches import Event, Kernel, Launch
+from kern.mining.events import Event, Kernel, Launch
 from kern.mining.limits import MAX_LINE, Budget, Excess
-from kern.mining.reading import Fault, Reader
-from kern.mining.records import LostRecord, ProcessRecord
-from kern.regular_file import open_regular
+from kern.mining.parser import Fault, Reader
+from kern.mining.schema import LostRecord, ProcessRecord
 
 LAUNCHES: Final = "launches.jsonl"
 MODULES: Final = "modules"

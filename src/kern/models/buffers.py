@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kern.checkpoints.config import TransformerConfig
+from kern.contracts.text import PAGE
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.expressions import Add, Sym
 from kern.manifest.types import BufferArg, StateArg
-from kern.models.config import TransformerConfig
 from kern.models.precision import Precision
 from kern.models.weights import weights_of
-from kern.text.contract import PAGE
 
 RING: Final = 64
 """Tokens that the ring holds: how far the device may run ahead of its reader."""

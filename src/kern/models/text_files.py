@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from kern.checkpoints.checkpoint import CheckpointError, TextSource
+from kern.checkpoints.config import TransformerConfig
+from kern.contracts.text import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
 from kern.models.buffers import BF16_BYTES
-from kern.models.checkpoint import CheckpointError, TextSource
-from kern.models.config import TransformerConfig
 from kern.models.precision import OWN, Precision
 from kern.models.weights import EMBEDDING, ROPE_TABLE, weights_of
-from kern.text.contract import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
 
 
 def decode_bytes(config: TransformerConfig, precision: Precision = OWN) -> DecodeBytes:

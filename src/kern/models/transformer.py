@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kern.checkpoints.config import TransformerConfig, UnsupportedModel
+from kern.kernels.interfaces import MAX_HEAD_DIM
 from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.types import Kernel, Manifest
 from kern.models.buffers import RING, Buffers, Limits, Rows
-from kern.models.config import TransformerConfig, UnsupportedModel
 from kern.models.fused_layers import STEP, FusedLayers, squares_of
-from kern.models.kernels.interfaces import MAX_HEAD_DIM
 from kern.models.layers import Attention, Layers
 from kern.models.precision import OWN
-from kern.models.recorded.layers import RecordedBuffers, RecordedLayers
-from kern.models.recorded.pool import BlockLayout
 from kern.models.speculation.draft import Draft
 from kern.models.speculation.programs import Speculation
+from kern.models.unfused_layers import BlockLayout, UnfusedBuffers, UnfusedLayers
 
 
 def build_manifest(
@@ -30,7 +29,7 @@ def build_manifest(
     block: BlockLayout | None = None,
     draft: Draft | None = None,
 ) -> Manifest:
-    """The manifest of a transformer over the entries of `kernels` (see `kern.models.kernels.interfaces`).
+    """The manifest of a transformer over the entries of `kernels` (see `kern.kernels.interfaces`).
 
     `model` is its label. `block` says how recorded kernels lay keys and values into a page; None: these are our own.
     `draft` is a draft model to speculate with. Raises UnsupportedModel where the kernels do not take a size.
@@ -66,7 +65,7 @@ class _Transformer:
         self.buffers = (
             Buffers(self.builder, config, limits, OWN)
             if block is None
-            else RecordedBuffers(self.builder, config, limits, block)
+            else UnfusedBuffers(self.builder, config, limits, block)
         )
         self.squares = squares_of(self.builder, kernels, self.buffers.tokens)
         self.speculation = (
@@ -75,10 +74,10 @@ class _Transformer:
             else Speculation(self.builder, kernels, self.buffers, self.squares, draft, limits.sequences)
         )
 
-    def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | RecordedLayers:
+    def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | UnfusedLayers:
         """What writes the layers of a program, an operation a dispatch."""
-        if isinstance(self.buffers, RecordedBuffers):
-            return RecordedLayers(p, self.buffers, rows, attention)
+        if isinstance(self.buffers, UnfusedBuffers):
+            return UnfusedLayers(p, self.buffers, rows, attention)
         return Layers(p, self.buffers, self.kernels, rows, attention)
 
     def prefill(self) -> None:

@@ -13,13 +13,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
+from kern.checkpoints.config import TransformerConfig
+from kern.checkpoints.hf_names import Shape, parameter_shapes
+from kern.checkpoints.rope import turns
+from kern.contracts.text import PAGE
 from kern.manifest.arrays import ALIGNMENT
-from kern.models.checkpoint import Checkpoint, CheckpointError
-from kern.models.config import TransformerConfig
-from kern.models.parameters import Shape, parameter_shapes
 from kern.models.precision import OWN, Precision, Stored
-from kern.models.rope import turns
-from kern.text.contract import PAGE
 
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"

@@ -11,7 +11,7 @@ from kern.manifest.types import BufferArg, Dispatch, DispatchArg, Program
 from kern.verifier import results
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
-from kern.verifier.unresolved import Unresolved, slots
+from kern.verifier.suppression import Unresolved, slots
 
 _SUMMARY = "/programs/step/dispatches/3"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kern.manifest.expressions import Interval
+from kern.manifest.references import Usage
 from kern.manifest.types import Manifest, Program, Symbol
-from kern.manifest.usage import Usage
 
 SymbolRanges = Mapping[str, Interval]
 

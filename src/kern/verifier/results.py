@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kern.manifest.diagnostics import Code, Diagnostic, Example
 from kern.manifest.types import BufferArg, Dispatch, StateArg
 from kern.verifier.scope import Scope
-from kern.verifier.unresolved import Unresolved
+from kern.verifier.suppression import Unresolved
 
 STATE_NEVER_WRITTEN = Code(
     "K0806",

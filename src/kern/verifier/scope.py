@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kern.manifest.arrays import array_bytes
+from kern.manifest.references import Usage
 from kern.manifest.types import Buffer, Manifest, Scratch
-from kern.manifest.usage import Usage
 from kern.verifier.expressions import interval
-from kern.verifier.externs import EXTERNS
-from kern.verifier.hints import Effort, Names
+from kern.verifier.operators import EXTERNS
 from kern.verifier.ranges import Ranges, SymbolRanges
+from kern.verifier.suggestions import Effort, Names
 from kern.verifier.wiring import Interface
 
 

@@ -8,7 +8,7 @@ from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.types import Arg, Kernel
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
-from kern.verifier.unresolved import Unresolved
+from kern.verifier.suppression import Unresolved
 from kern.verifier.wiring import forwards
 
 _SPARE = (

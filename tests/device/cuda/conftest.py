@@ -34,7 +34,7 @@ def stream(device: CudaDevice) -> Stream:
 @pytest.fixture(scope="session")
 def compile_cuda(gpu: CudaDevice) -> Compile:
     """CUDA C++ → a cubin for this GPU."""
-    from kern.device.cuda.compiler import compile_cubin
+    from kern.toolchain.nvrtc import compile_cubin
 
     return cache(lambda source: compile_cubin(source, "test.cu", gpu.target))
 

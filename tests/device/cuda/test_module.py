@@ -59,7 +59,7 @@ def test_what_is_no_cubin_is_refused(device: Device, image: bytes) -> None:
 
 
 def test_a_cubin_for_another_architecture_is_refused(device: Device) -> None:
-    from kern.device.cuda.compiler import compile_cubin
+    from kern.toolchain.nvrtc import compile_cubin
 
     other = "sm_80" if device.target != "sm_80" else "sm_90"
     with pytest.raises(ModuleError, match="CUDA_ERROR_NO_BINARY_FOR_GPU") as caught:

@@ -18,6 +18,8 @@ from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
 from typing import Final
 
+from kern.device.base import LaunchError
+
 FRAME: Final = "<kernel launch>"
 """The file name of the frames that bear labels."""
 
@@ -81,7 +83,7 @@ def _ended(_: object) -> None:
         return
     with contextlib.suppress(Exception):
         sys.stdout.flush()
-    line = f"kern: {label} ended the process by exit(): a kernel must return\n"
+    line = f"kern: error[{LaunchError.code}]: {label} ended the process by exit(): a kernel must return\n"
     os.write(_STDERR, line.encode("ascii", "backslashreplace"))
     os._exit(_FAILED)
 

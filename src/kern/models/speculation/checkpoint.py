@@ -7,12 +7,12 @@ from typing import Any, Final, Protocol
 
 from numpy.typing import NDArray
 
-from kern.models.checkpoint import Checkpoint, CheckpointError
-from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.parameters import Shape, parameter_shapes
-from kern.models.random_checkpoint import random_tensor
+from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
+from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
+from kern.checkpoints.hf_names import Shape, parameter_shapes
+from kern.checkpoints.random_checkpoint import random_tensor
+from kern.checkpoints.tensors import IRRELEVANT, check_tensors, equal
 from kern.models.speculation.config import DraftConfig
-from kern.models.tensors import IRRELEVANT, check_tensors, equal
 
 FC: Final = "fc.weight"
 HIDDEN_NORM: Final = "hidden_norm.weight"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kern.checkpoints.config import MAX_LAYERS, MAX_WIDTH, TransformerConfig, UnsupportedModel, shown
+from kern.checkpoints.hf_config import from_hugging_face
 from kern.models.buffers import RING
-from kern.models.config import MAX_LAYERS, MAX_WIDTH, TransformerConfig, UnsupportedModel, shown
-from kern.models.hf_config import from_hugging_face
 from kern.models.speculation.fields import DRAFT_FIELDS
 
 MAX_BLOCK: Final = RING // 2 - 1

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from kern.models.checkpoint import Checkpoint, CheckpointError
-from kern.models.config import TransformerConfig
-from kern.models.hf_checkpoint import HuggingFaceCheckpoint
-from kern.models.hf_config import unknown_settings
-from kern.models.parameters import Shape
+from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
+from kern.checkpoints.config import TransformerConfig
+from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
+from kern.checkpoints.hf_config import unknown_settings
+from kern.checkpoints.hf_names import Shape
 from kern.models.speculation.checkpoint import (
     FC,
     HIDDEN_NORM,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kern.models.fields import Table, irrelevant, obeyed, refused
-from kern.models.hf_fields import HF_FIELDS
+from kern.checkpoints.fields import Table, irrelevant, obeyed, refused
+from kern.checkpoints.hf_fields import HF_FIELDS
 
 DRAFT_FIELDS: Final[Table] = {
     **HF_FIELDS,

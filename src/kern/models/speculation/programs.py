@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kern.checkpoints.config import UnsupportedModel
 from kern.manifest.builder import ManifestBuilder, ProgramBuilder
 from kern.manifest.types import BufferArg, Kernel
 from kern.models.buffers import RING, Buffers, Rows
-from kern.models.config import UnsupportedModel
 from kern.models.fused_layers import BLOCK, FusedLayers
 from kern.models.layers import Attention, Layers
 from kern.models.speculation.buffers import DraftBuffers

@@ -1,0 +1,1 @@
+"""Measuring an executable: decode steps, rounds of speculation, each launch."""

@@ -1,0 +1,81 @@
+"""Where the time of a decode step goes: each launch timed apart, summed by kernel, and as a trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from kern.contracts.text_checks import check_generation
+from kern.engine.sequence import PagedSequence, check_room
+from kern.runtime.executable import Executable
+from kern.runtime.stepping import LaunchTime
+from kern.text.tokenizer import Tokenizer
+
+REPEATS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """What the launches of one kernel entry take of a step: their number, microseconds and share of all launches'."""
+
+    kernel: str
+    launches: int
+    us: float
+    share: float
+
+
+def profile_decode(executable: Executable, tokenizer: Tokenizer, context: int) -> tuple[LaunchTime, ...]:
+    """The time of each launch of a decode step at position `context`, the median of 8 steps.
+
+    The state is what is there: zeros, or a text's, which this supersedes. Launches are kept apart (see
+    Executable.profile). Raises ContractError, and PromptError where the capacity is below `context` + 1.
+    """
+    check_generation(executable.manifest, tokenizer.settings)
+    sequence = PagedSequence(executable, tokenizer.settings)
+    check_room(f"the profiled step is at position {context}", context + 1, sequence.capacity, tokenizer.settings)
+    sequence.begin()
+    _, *runs = [_step(sequence, context) for _ in range(1 + REPEATS)]
+    return tuple(
+        LaunchTime(launch.label, launch.kernel, launch.step, median(each.seconds for each in same))
+        for launch, *same in zip(runs[0], *runs, strict=True)
+    )
+
+
+def _step(sequence: PagedSequence, position: int) -> tuple[LaunchTime, ...]:
+    sequence.place([0], position)
+    if "begin" in sequence.executable.manifest.programs:
+        sequence.run(("begin", 1))
+    return sequence.profile("decode", 1)
+
+
+def by_kernel(launches: Sequence[LaunchTime]) -> tuple[KernelTime, ...]:
+    """The time of each kernel entry, the longest first."""
+    taken: defaultdict[str, list[float]] = defaultdict(list)
+    for launch in launches:
+        taken[launch.kernel].append(launch.seconds)
+    whole = sum(launch.seconds for launch in launches) or 1.0
+    times = [KernelTime(kernel, len(each), sum(each) * 1e6, sum(each) / whole) for kernel, each in taken.items()]
+    return tuple(sorted(times, key=lambda time: -time.us))
+
+
+def chrome_trace(launches: Sequence[LaunchTime], device: str) -> dict[str, Any]:
+    """The launches one after another in the Trace Event Format, which Perfetto and Chrome open; times in µs."""
+    events: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": device}}]
+    start = 0.0
+    for launch in launches:
+        events.append(
+            {
+                "name": launch.kernel,
+                "ph": "X",
+                "ts": start * 1e6,
+                "dur": launch.seconds * 1e6,
+                "pid": 0,
+                "tid": 0,
+                "args": {"launch": launch.label, "step": launch.step},
+            }
+        )
+        start += launch.seconds
+    return {"traceEvents": events, "displayTimeUnit": "ns"}

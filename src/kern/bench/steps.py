@@ -1,0 +1,178 @@
+"""How fast a model runs: decode and prefill times, against the bytes that a decode step must read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kern.engine.decoding import stride
+from kern.engine.generator import Generator
+from kern.engine.sequence import PagedSequence, PromptError, SizedCall
+
+PROMPT: Final = 16
+WARM_UP: Final = 16
+REPEATS: Final = 5
+ROUNDS: Final = 5
+
+GROUP: Final = 8
+"""Decode steps in one graph; WARM_UP is a multiple of it."""
+MOST_GROUPS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTimes:
+    """Milliseconds a token over `steps` steps: median, tenth and ninetieth percentile."""
+
+    ms_per_token: float
+    p10: float
+    p90: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTime:
+    """Median milliseconds for a prompt of `tokens`."""
+
+    tokens: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What was measured. `bandwidth` is the device's read rate, bytes a second, measured around the decoding.
+
+    `bytes_per_step` is what a decode step must read at the mean context of the run, as the provider counts.
+    `idle_us_per_step` is the time that the device is idle between two steps in microseconds: the period of steps that
+    are launched ahead, less that of the same steps in graphs that hold eight each, the median of 5 differences. What
+    is not above the noise may be below 0. None on a device that is not asynchronous, where each step waits for the
+    one before, and for fewer than eight steps.
+    """
+
+    device: str
+    decode: DecodeTimes
+    prefill: tuple[PrefillTime, ...]
+    bytes_per_step: int
+    bandwidth: float
+    idle_us_per_step: float | None
+
+    @property
+    def bandwidth_share(self) -> float:
+        """The rate at which decoding reads its bytes, as a share of the device's read rate."""
+        return self.bytes_per_step / (self.decode.ms_per_token * 1e-3) / self.bandwidth
+
+
+def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Benchmark:
+    """Time `steps` decode steps after a prompt of 16 random ids, and prompts of each of `lengths` tokens.
+
+    The read rate is the better of two measurements, before and after decoding, so that a busy moment does not
+    flatter the share. Steps and lengths beyond the capacity are left out. Raises PromptError where the capacity
+    is too small for any step.
+    """
+    device = generator.executable.device
+    steps = min(steps, generator.capacity + 1 - PROMPT - WARM_UP)
+    if steps < 1:
+        raise PromptError(
+            f"the capacity is {generator.capacity}, timing one step takes {PROMPT + WARM_UP}",
+            "load with a larger capacity",
+        )
+    before = device.read_bandwidth()
+    waits = _decode(generator, steps)
+    idle = None
+    if generator.runs_ahead:
+        idle = idle_between(generator, steps, partial(_decode, generator), ("begin", 1), [("decode", 1)])
+    bandwidth = max(before, device.read_bandwidth())
+    counted = generator.tokenizer.settings.decode_bytes
+    context = PROMPT + WARM_UP + len(waits) / 2
+    prefill = tuple(_prefill(generator, n) for n in lengths if n <= generator.capacity)
+    return Benchmark(
+        device=device.description,
+        decode=_times(waits),
+        prefill=prefill,
+        bytes_per_step=round(counted.fixed + counted.per_context_token * context),
+        bandwidth=bandwidth,
+        idle_us_per_step=idle,
+    )
+
+
+def random_ids(generator: Generator, count: int) -> list[int]:
+    """A prompt of `count` ids, always the same."""
+    vocabulary = generator.tokenizer.settings.vocabulary
+    return [int(id) for id in np.random.default_rng(count).integers(0, vocabulary, count)]
+
+
+def _decode(generator: Generator, steps: int) -> NDArray[np.float64]:
+    """The milliseconds that each step is waited for; steps that are read together share theirs equally."""
+    apart = min(stride(generator.executable), steps)
+    generation = generator.generate(random_ids(generator, PROMPT), max_tokens=WARM_UP + steps, ignore_stop=True)
+    arrivals = [time.perf_counter() for _ in generation]
+    readings = np.diff(arrivals[WARM_UP - 1 :: apart]) / apart * 1e3
+    return np.repeat(readings, apart)
+
+
+def _times(waits: NDArray[np.float64]) -> DecodeTimes:
+    low, middle, high = np.percentile(waits, [10, 50, 90])
+    return DecodeTimes(float(middle), float(low), float(high), len(waits))
+
+
+def idle_between(
+    generator: Generator,
+    count: int,
+    waits: Callable[[int], NDArray[np.float64]],
+    begin: SizedCall,
+    calls: Sequence[SizedCall],
+) -> float | None:
+    """Microseconds that the device is idle between two runs of `calls` that are launched ahead, timed over `count`.
+
+    `waits` gives the milliseconds that each of so many runs is waited for. From their mean the period of the same
+    runs is taken that graphs hold GROUP each, after `begin`; both are measured in turns, so that they meet the same
+    load, and of ROUNDS differences it is the median. None where the device is not asynchronous, and for fewer runs
+    than a graph holds.
+    """
+    groups = min(count // GROUP, MOST_GROUPS)
+    if not (generator.executable.device.asynchronous and groups):
+        return None
+    return median(
+        float(np.mean(waits(groups * GROUP))) * 1e3 - _grouped_period(generator, begin, calls, groups)
+        for _ in range(ROUNDS)
+    )
+
+
+def _grouped_period(generator: Generator, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
+    """The period in microseconds of `calls` in graphs that hold them GROUP times, `groups` of them after a warm-up.
+
+    They follow `begin`, which takes the last of a prompt's ids, so that they meet the contexts that decoding meets.
+    """
+    executable = generator.executable
+    *given, last = random_ids(generator, PROMPT)
+    generator.prefill(given)
+    sequence = PagedSequence(executable, generator.tokenizer.settings)
+    sequence.place([last], PROMPT - 1)
+    sequence.run(begin)
+    graph = sequence.recorded(*[*calls] * GROUP)
+    for _ in range(WARM_UP // GROUP):
+        graph.launch()
+    executable.synchronize()
+    start = time.perf_counter()
+    for _ in range(groups):
+        graph.launch()
+    executable.synchronize()
+    period = (time.perf_counter() - start) / (groups * GROUP)
+    graph.close()
+    return period * 1e6
+
+
+def _prefill(generator: Generator, tokens: int) -> PrefillTime:
+    ids = random_ids(generator, tokens)
+    times = []
+    for _ in range(1 + REPEATS):
+        start = time.perf_counter()
+        generator.prefill(ids)
+        times.append((time.perf_counter() - start) * 1e3)
+    return PrefillTime(tokens, float(np.median(times[1:])))

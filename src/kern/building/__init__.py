@@ -1,0 +1,1 @@
+"""Building an artifact folder from a checkpoint and a target."""

@@ -1,0 +1,1 @@
+"""Reading models as they are published: Hugging Face folders and GGUF files."""

@@ -1,0 +1,159 @@
+"""The text contract: the names by which a text caller drives a manifest, and what stands in text.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from kern.manifest.errors import KernError
+from kern.manifest.expressions import INT_LIMIT, Add, Expr, Name, Sym, Wire, show
+from kern.manifest.params import DType
+from kern.manifest.references import symbol_range
+from kern.manifest.types import Buffer, BufferClass, Manifest
+
+PAGE: Final = 16
+"""Tokens in a page of the state."""
+READ_EVERY: Final = 2
+"""Steps between two readings where the device runs ahead: a reading keeps it from its next step for microseconds."""
+TEXT_FILE: Final = "text.json"
+TEXT_VERSION: Final = 2
+"""Of text.json's form: it counts up when a folder of the form before would be read wrongly."""
+TOKENIZER_FILE: Final = "tokenizer.json"
+
+TOKENS: Final = Sym(sym="tokens")
+SEQS: Final = Sym(sym="seqs")
+PAGES: Final = Sym(sym="pages")
+
+
+class ContractError(KernError, code="text-contract"):
+    """The folder is not a text model that kern can run."""
+
+
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=INT_LIMIT)]
+Size: TypeAlias = Annotated[int, Field(ge=1, lt=INT_LIMIT)]
+
+TokenName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z_]+_token$")]
+
+
+class DecodeBytes(Wire):
+    """Bytes that one decode step of one sequence must read, as the provider counts them."""
+
+    fixed: Count
+    per_context_token: Count
+
+
+class TextSettings(Wire):
+    """text.json: what only a text caller needs.
+
+    `version` is that of this form. `vocabulary` is the number of token ids, `positions` the most tokens that a
+    sequence may have. `embedding` is the weight that is looked up by id: what keeps ids within it is that it has a row
+    for each. `stop_ids` end a text. `bos` is put before a prompt given as text; None: nothing is. `special_tokens` are
+    the tokens that a chat template knows by name (`{"eos_token": "<|im_end|>"}`). `tokenizer_sha256` is that of
+    tokenizer.json, None where the folder has none and prompts are ids.
+    """
+
+    version: Literal[2] = TEXT_VERSION
+    vocabulary: Size
+    positions: Size
+    embedding: Name
+    stop_ids: tuple[Count, ...]
+    bos: Count | None
+    chat_template: str | None
+    special_tokens: dict[TokenName, str] = Field(default_factory=dict)
+    tokenizer_sha256: str | None
+    decode_bytes: DecodeBytes
+
+    @model_validator(mode="after")
+    def _ids_exist(self) -> Self:
+        for name, id in (*(("stop_ids", id) for id in self.stop_ids), ("bos", self.bos)):
+            if id is not None and id >= self.vocabulary:
+                raise PydanticCustomError("id", "{name} has {id}, ids are below {most}", {
+                    "name": name, "id": id, "most": self.vocabulary,
+                })  # fmt: skip
+        return self
+
+
+def fault(error: ValidationError) -> str:
+    """The first fault of settings, and its place."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"])) or "text settings"
+    return f"{place}: {first['msg']}"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRequirement:
+    """A buffer that a caller reads or writes. A shape entry None is any constant."""
+
+    name: str
+    class_: BufferClass
+    dtype: DType
+    shape: tuple[Expr | None, ...]
+
+    def describe(self) -> str:
+        """As the contract's table has it: `input token_ids: i64 [tokens]`."""
+        shape = ", ".join("R" if extent is None else show(extent) for extent in self.shape)
+        return f"{self.class_} {self.name}: {self.dtype} [{shape}]"
+
+    def fits(self, buffer: Buffer) -> bool:
+        """Whether `buffer` is what is asked for."""
+        return (
+            (buffer.class_, buffer.dtype) == (self.class_, self.dtype)
+            and len(buffer.shape) == len(self.shape)
+            and all(
+                isinstance(found, int) if asked is None else found == asked
+                for asked, found in zip(self.shape, buffer.shape, strict=True)
+            )
+        )
+
+
+STEP_INPUTS: Final = (
+    BufferRequirement("token_ids", "input", "i64", (TOKENS,)),
+    BufferRequirement("positions", "input", "i64", (TOKENS,)),
+    BufferRequirement("slot_mapping", "input", "i64", (TOKENS,)),
+    BufferRequirement("block_table", "input", "i32", (SEQS, PAGES)),
+    BufferRequirement("seq_lens", "input", "i32", (SEQS,)),
+    BufferRequirement("cu_seqlens_q", "input", "i32", (Add(add=(SEQS, 1)),)),
+)
+NEXT_TOKEN: Final = BufferRequirement("next_token", "output", "i64", (SEQS,))
+"""-1, here and in the carries that hold tokens, where none can be chosen (`kern.engine.choices`). A program that is
+given it back reads and writes only what is its own."""
+CARRIES: Final = (
+    BufferRequirement("step_token", "carry", "i64", (SEQS,)),
+    BufferRequirement("step_position", "carry", "i64", (SEQS,)),
+    BufferRequirement("step_slot", "carry", "i64", (SEQS,)),
+    BufferRequirement("step_length", "carry", "i32", (SEQS,)),
+    BufferRequirement("token_ring", "carry", "i64", (SEQS, None)),
+)
+ROUND: Final = ("draft_precompute", "draft", "verify", "accept")
+"""The programs of a round, in their order, each at as many tokens as the round has rows, `draft` at one fewer.
+
+Row 0 of `round_tokens` is the anchor, the last token known, whose state the round is the first to make.
+`draft_precompute` brings the draft's state up to the anchor, `draft` puts its tokens into the rows behind, `verify`
+puts what the target says after each row into `predicted`. `accept` counts the drafts that agree, from the first, and
+puts the count into `accepted` at `round_count` modulo its length; the tokens at positions up to the next anchor's into
+`token_ring`, each at its position modulo the ring's size; the next anchor into `round_tokens` and its position into
+`step_position`. `begin_spec` makes the token in the inputs the first anchor, and `round_count` 0. `prefill` leaves the
+draft's state too. Where fewer places than rows are left, a caller goes on with `begin` and `decode`.
+"""
+SCORING: Final = (
+    BufferRequirement("targets", "input", "i64", (TOKENS,)),
+    BufferRequirement("nll", "output", "f32", (TOKENS,)),
+)
+
+
+def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
+    """The programs of a round of `rows` rows, each with the tokens that it is called with."""
+    return tuple((name, rows - 1 if name == "draft" else rows) for name in ROUND)
+
+
+def call_limits(manifest: Manifest) -> dict[str, int]:
+    """The most sequences of a call, and the most tokens of a prefill; empty for what is not a text model."""
+    if "prefill" not in manifest.programs or not {TOKENS.sym, SEQS.sym} <= manifest.symbols.keys():
+        return {}
+    return {
+        "sequences": manifest.symbols[SEQS.sym].max,
+        "chunk": symbol_range(manifest, "prefill", TOKENS.sym)[1],
+    }

@@ -1,0 +1,117 @@
+"""The calls that a text caller makes of a manifest's programs, and what those programs must do with its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from kern.contracts.text import PAGE, PAGES, SEQS, STEP_INPUTS, TOKENS, TextSettings, round_calls
+from kern.manifest.params import DTYPE_BYTES
+from kern.manifest.references import buffer_args, buffers_used, program_symbols, symbol_range
+from kern.manifest.types import Buffer, Manifest
+
+_GIVEN: Final = (TOKENS.sym, SEQS.sym, PAGES.sym)
+_INPUTS: Final = frozenset(each.name for each in STEP_INPUTS)
+_UNCHANGED: Final = frozenset({"block_table", "cu_seqlens_q"})
+"""Inputs that say the same of each step of one sequence: all that a program may read that feeds itself."""
+_IDS: Final = ("token_ids", "step_token", "round_tokens")
+"""Buffers of ids whose rows are looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextCall:
+    """One program as a text caller runs it.
+
+    `tokens` is the value of that symbol; None: any from 1 on, as many as the program takes. The program may read
+    `inputs`; it must read `reads` and write `writes`, or what the caller writes and reads would be without effect.
+    """
+
+    program: str
+    tokens: int | None
+    inputs: frozenset[str] = _INPUTS
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+def generation_calls(begins: bool) -> tuple[TextCall, ...]:
+    """What generation runs; with `begins`, decode feeds itself after program `begin`."""
+    prefill = TextCall("prefill", None, reads=("token_ids",))
+    if not begins:
+        return prefill, TextCall("decode", 1, reads=("token_ids",), writes=("next_token",))
+    begin = TextCall("begin", 1, reads=("token_ids",))
+    return prefill, begin, TextCall("decode", 1, _UNCHANGED, writes=("next_token", "token_ring"))
+
+
+def speculation_calls(rows: int) -> tuple[TextCall, ...]:
+    """What rounds of `rows` rows run, beside generation."""
+    writes = {
+        "draft": ("round_tokens",),
+        "verify": ("predicted",),
+        "accept": ("accepted", "token_ring", "round_tokens", "step_position"),
+    }
+    begin = TextCall("begin_spec", 1, reads=("token_ids",), writes=("round_tokens", "round_count"))
+    calls = (TextCall(name, tokens, _UNCHANGED, writes=writes.get(name, ())) for name, tokens in round_calls(rows))
+    return begin, *calls
+
+
+SCORING_CALLS: Final = (
+    TextCall("score", None, _INPUTS | {"targets"}, reads=("token_ids", "targets"), writes=("nll",)),
+)
+
+
+def wrong_sizes(manifest: Manifest, settings: TextSettings, call: TextCall) -> Iterator[str]:
+    """Values of symbols that a text caller gives and the program does not take."""
+    pages = -(-settings.positions // PAGE)
+    wanted = {TOKENS.sym: (call.tokens or 1,), SEQS.sym: (1,), PAGES.sym: (1, pages)}
+    for name, values in wanted.items():
+        low, high = symbol_range(manifest, call.program, name)
+        yield from (f"program {call.program} for {name} = {value}" for value in values if not low <= value <= high)
+
+
+def misuses(manifest: Manifest, call: TextCall) -> Iterator[str]:
+    """What a program uses that a text caller does not give, and what it leaves alone that the caller relies on."""
+    read, written = buffers_used(manifest, call.program)
+    name = f"program {call.program}"
+    for buffer in sorted(each for each in read if manifest.buffers[each].class_ == "input"):
+        if buffer not in call.inputs:
+            when = "between its steps" if buffer in _INPUTS else "for it"
+            yield f"{name} reads input {buffer}, which a text caller does not write {when}"
+    yield from (f"{name} does not read {each}" for each in call.reads if each not in read)
+    yield from (f"{name} does not write {each}" for each in call.writes if each not in written)
+    for symbol in sorted(program_symbols(manifest)[call.program] - set(_GIVEN)):
+        yield f"{name} needs symbol {symbol}, which a text caller gives no value"
+
+
+def wrong_embedding(manifest: Manifest, settings: TextSettings, calls: tuple[TextCall, ...]) -> Iterator[str]:
+    """Weights that token ids look up and that have fewer rows than there are ids, or that are not the one named.
+
+    A kernel that is given ids together with weights looks them up in one of these: the embedding that text.json
+    names, or another that has a row for each id. Where no kernel is given ids together with the embedding, they are
+    looked up in something else.
+    """
+    found = []
+    for call in calls:
+        for dispatch in manifest.programs[call.program].dispatches:
+            given = list(buffer_args(manifest, dispatch))
+            weights = [arg for _, arg in given if manifest.buffers[arg.buf].class_ == "weight"]
+            if weights and any(param.reads and arg.buf in _IDS for param, arg in given):
+                found.append((call.program, weights))
+    names = {each.buf for _, weights in found for each in weights}
+    if settings.embedding not in names:
+        others = f", but with {', '.join(sorted(names))}" if names else ""
+        yield f"no kernel is given token ids together with the embedding, weight {settings.embedding}{others}"
+    for program, weights in found:
+        if not any(rows_of(manifest.buffers[each.buf], each.offset) >= settings.vocabulary for each in weights):
+            together = ", ".join(each.buf for each in weights)
+            yield f"program {program} looks {settings.vocabulary} ids up in {together}, which has fewer rows"
+
+
+def rows_of(weight: Buffer, offset: int = 0) -> int:
+    """The rows of a weight that lie whole beyond `offset` bytes."""
+    extents = [extent for extent in weight.shape if isinstance(extent, int)]
+    if not extents or len(extents) < len(weight.shape):
+        return 0
+    row = DTYPE_BYTES[weight.dtype] * prod(extents[1:])
+    return extents[0] - -(-offset // row)

@@ -1,0 +1,155 @@
+"""Whether a manifest keeps the text contract: what a text caller writes, runs and reads is there, and is used so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kern.contracts.text import (
+    CARRIES,
+    NEXT_TOKEN,
+    PAGE,
+    PAGES,
+    READ_EVERY,
+    ROUND,
+    SCORING,
+    SEQS,
+    STEP_INPUTS,
+    TOKENS,
+    BufferRequirement,
+    ContractError,
+    TextSettings,
+)
+from kern.contracts.text_calls import (
+    SCORING_CALLS,
+    TextCall,
+    generation_calls,
+    misuses,
+    rows_of,
+    speculation_calls,
+    wrong_embedding,
+    wrong_sizes,
+)
+from kern.manifest.expressions import Mul
+from kern.manifest.types import Manifest
+
+
+def check_generation(manifest: Manifest, settings: TextSettings) -> None:
+    """Raises ContractError, listing everything that generation lacks, or else what it would use wrongly."""
+    begins = "begin" in manifest.programs
+    buffers = (*STEP_INPUTS, NEXT_TOKEN, *(CARRIES if begins else ()))
+    _check(manifest, settings, "generate text", ("prefill", "decode"), buffers, generation_calls(begins))
+
+
+def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
+    """The rows of a round: the anchor and the drafts after it, the most tokens that a round gives.
+
+    Raises ContractError where there is no draft model, or listing everything that driving one lacks.
+    """
+    if "begin_spec" not in manifest.programs:
+        raise ContractError(
+            "this folder has no draft model to speculate with",
+            "build it with `kern build MODEL --draft …`, or generate without --spec",
+        )
+    check_generation(manifest, settings)
+    rows = _round_rows(manifest)
+    if rows is None:
+        raise _lacking("speculate", [f"carry round_tokens: i64 [{SEQS.sym} * rows], two rows or more"])
+    buffers = (*CARRIES, *_speculation(rows))
+    _check(manifest, settings, "speculate", ("begin", *ROUND), buffers, speculation_calls(rows))
+    rings = list(_short_rings(manifest, rows))
+    if rings:
+        raise _lacking("speculate", rings)
+    return rows
+
+
+def check_scoring(manifest: Manifest, settings: TextSettings) -> None:
+    """Raises ContractError, listing everything that scoring lacks, or else what it would use wrongly."""
+    _check(manifest, settings, "score text", ("score",), (*STEP_INPUTS, *SCORING), SCORING_CALLS)
+
+
+def _check(
+    manifest: Manifest,
+    settings: TextSettings,
+    purpose: str,
+    programs: tuple[str, ...],
+    buffers: tuple[BufferRequirement, ...],
+    calls: tuple[TextCall, ...],
+) -> None:
+    missing = [*_missing(manifest, programs, buffers), *_too_small(manifest, settings)]
+    if missing:
+        raise _lacking(purpose, missing)
+    small = [each for call in calls for each in wrong_sizes(manifest, settings, call)]
+    if small:
+        raise _lacking(purpose, small)
+    misused = [
+        *wrong_embedding(manifest, settings, calls),
+        *(each for call in calls for each in misuses(manifest, call)),
+    ]
+    if misused:
+        raise _refused(f"cannot {purpose}: {'; '.join(misused)}")
+
+
+def _lacking(purpose: str, missing: list[str]) -> ContractError:
+    return _refused(f"cannot {purpose}; it lacks {'; '.join(missing)}")
+
+
+def _refused(why: str) -> ContractError:
+    return ContractError(
+        f"this folder {why}", "give a folder that keeps the text contract, or drive this one with kern.load"
+    )
+
+
+def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[BufferRequirement, ...]) -> Iterator[str]:
+    for symbol in (TOKENS.sym, SEQS.sym, PAGES.sym):
+        if symbol not in manifest.symbols:
+            yield f"symbol {symbol}"
+    for name in programs:
+        if name not in manifest.programs:
+            yield f"program {name}"
+    for asked in buffers:
+        found = manifest.buffers.get(asked.name)
+        if found is None or not asked.fits(found):
+            yield asked.describe()
+        elif asked.name == "token_ring" and isinstance(found.shape[1], int) and found.shape[1] < READ_EVERY:
+            yield f"{READ_EVERY} places in token_ring, for as many tokens as are read at once"
+
+
+def _too_small(manifest: Manifest, settings: TextSettings) -> Iterator[str]:
+    """What text.json promises beyond what the manifest holds: ids and positions past it would be read anyway."""
+    table = manifest.buffers.get(settings.embedding)
+    if table is None or table.class_ != "weight" or rows_of(table) < settings.vocabulary:
+        yield f"weight {settings.embedding}: {settings.vocabulary} rows, one for each id"
+    pages = manifest.symbols.get(PAGES.sym)
+    if pages is not None and pages.max * PAGE < settings.positions:
+        yield f"{PAGES.sym} up to {-(-settings.positions // PAGE)} for {settings.positions} positions"
+
+
+def _round_rows(manifest: Manifest) -> int | None:
+    """The rows that `round_tokens` has for each sequence; None where it does not say."""
+    buffer = manifest.buffers.get("round_tokens")
+    match buffer.shape if buffer is not None else ():
+        case (Mul(mul=(extent, rows)),) if extent == SEQS and rows >= 2:
+            return rows
+    return None
+
+
+def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
+    """What a caller of rounds of `rows` rows reads."""
+    each_row = (Mul(mul=(SEQS, rows)),)
+    return (
+        BufferRequirement("round_tokens", "carry", "i64", each_row),
+        BufferRequirement("predicted", "carry", "i64", each_row),
+        BufferRequirement("accepted", "carry", "i32", (SEQS, None)),
+        BufferRequirement("round_count", "carry", "i64", (SEQS,)),
+    )
+
+
+def _short_rings(manifest: Manifest, rows: int) -> Iterator[str]:
+    """Rings that do not hold the tokens of two rounds, or the counts of as many rounds as the tokens' ring holds."""
+    ring, counts = (manifest.buffers[name].shape[1] for name in ("token_ring", "accepted"))
+    assert isinstance(ring, int)
+    assert isinstance(counts, int)
+    if ring < 2 * rows:
+        yield f"{2 * rows} places in token_ring, for two rounds"
+    if counts < ring // rows:
+        yield f"{ring // rows} places in accepted, for as many rounds as token_ring holds"

@@ -1,0 +1,1 @@
+"""The transformer kernels: interfaces, sources for host and CUDA, and their compilation."""

@@ -1,0 +1,62 @@
+"""Compiling the CUDA kernels with NVRTC, at build time, for one architecture; no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from kern.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.manifest.errors import install_hint
+from kern.toolchain import nvrtc
+from kern.toolchain.nvrtc import CudaCompilerMissing
+
+SOURCES: Final = Path(__file__).parent / "cuda"
+_INSTALL: Final = install_hint("cuda")
+
+
+def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
+    """Compile every kernel source that the plan has a use for, for its target: cubins by file name.
+
+    The same compiler gives the same bytes each time. Raises CudaCompilerMissing; CompileError with the compiler's log.
+    """
+    sources = {path.stem: path for path in sorted(SOURCES.glob("*.cu"))}
+    modules: dict[str, tuple[str, Mapping[str, int]]] = {
+        **{stem: (stem, {}) for stem in sources if plan.has(stem)},
+        **plan.variants,
+    }
+    return {
+        f"{module}.cubin": compile_cuda_source(sources[stem].read_text(), sources[stem].name, plan, differing)
+        for module, (stem, differing) in modules.items()
+    }
+
+
+def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping[str, int]) -> bytes:
+    """The cubin of CUDA C++ that may include the kernels' headers, with the plan's macros but for the `differing`.
+
+    `name` stands in the compiler's messages. Raises CudaCompilerMissing; CompileError with the compiler's log.
+    """
+    folders = (f"--include-path={folder}" for folder in (SOURCES, *_header_folders()))
+    macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
+    return nvrtc.compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
+
+
+def check_architecture(plan: CudaPlan) -> None:
+    """Raises UnknownCudaTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
+    known = nvrtc.architectures()
+    if plan.architecture not in known:
+        names = ", ".join(f"sm_{number}" for number in known if number >= 80)
+        raise UnknownCudaTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")
+
+
+def _header_folders() -> tuple[Path, ...]:
+    """Where the wheels nvidia-cuda-runtime and nvidia-cuda-cccl have their headers."""
+    try:
+        spec = find_spec("nvidia.cu13")
+    except ModuleNotFoundError:
+        spec = None
+    places = [Path(place) / "include" for place in (spec and spec.submodule_search_locations) or ()]
+    if not any((place / "cuda_bf16.h").is_file() for place in places):
+        raise CudaCompilerMissing("CUDA's headers (nvidia-cuda-runtime) are not installed", _INSTALL)
+    return tuple(folder for place in places for folder in (place, place / "cccl"))

@@ -1,0 +1,71 @@
+"""The sizes that CUDA kernels are compiled for: a transformer's, and those of a round of speculation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kern.manifest.errors import KernError, variant
+
+CHUNK: Final = 32
+"""Elements that a step of a matrix-vector kernel takes of its inner dimension: widths are multiples of it."""
+HEAD_DIMS: Final = (64, 128)
+MAX_GROUP: Final = 16
+"""Most query heads a key head: the rows of a tensor-core product."""
+MAX_ROUND_ROWS: Final = 32
+"""Most rows of a round: attention has a lane for each."""
+
+
+UnsupportedSizes = variant(KernError, "unsupported-sizes", "The CUDA kernels do not support a size.")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A transformer's sizes in elements. `sequences` is the most that decode at once."""
+
+    hidden: int
+    ffn: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    sequences: int = 1
+
+    @property
+    def q_size(self) -> int:
+        """Width of all query heads."""
+        return self.q_heads * self.head_dim
+
+    def __post_init__(self) -> None:
+        """Raises UnsupportedSizes."""
+        if self.head_dim not in HEAD_DIMS:
+            raise UnsupportedSizes(
+                f"head_dim is {self.head_dim}", f"the CUDA kernels take {' and '.join(map(str, HEAD_DIMS))}"
+            )
+        if self.q_heads > MAX_GROUP * self.kv_heads:
+            raise UnsupportedSizes(
+                f"{self.q_heads} query heads share {self.kv_heads} key heads",
+                f"the CUDA kernels take up to {MAX_GROUP} query heads a key head",
+            )
+        for name in ("hidden", "ffn", "q_size"):
+            if getattr(self, name) % CHUNK:
+                raise UnsupportedSizes(
+                    f"{name} is {getattr(self, name)}", f"the CUDA kernels take multiples of {CHUNK}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round of speculation: its rows, those of a draft's block and the anchor; the draft's ffn, its Markov rank."""
+
+    rows: int
+    ffn: int
+    rank: int
+
+    def __post_init__(self) -> None:
+        """Raises UnsupportedSizes."""
+        if self.rows > MAX_ROUND_ROWS:
+            raise UnsupportedSizes(
+                f"a round of speculation has {self.rows} rows", f"the CUDA kernels take up to {MAX_ROUND_ROWS}"
+            )
+        if self.ffn % CHUNK:
+            raise UnsupportedSizes(f"the draft's ffn is {self.ffn}", f"the CUDA kernels take multiples of {CHUNK}")

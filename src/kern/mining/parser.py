@@ -1,0 +1,239 @@
+"""The lines of one process's record, checked one after another: what each refers to must have been told before."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import ValidationError
+
+from kern.manifest.params import Layout
+from kern.mining.events import WORD, Copy, Event, Fill, Kernel, Launch, Pointer
+from kern.mining.limits import MAX_LINE, Budget
+from kern.mining.schema import (
+    FORMAT,
+    LINE,
+    CopyRecord,
+    EndRecord,
+    FillRecord,
+    GraphLaunchRecord,
+    GraphRecord,
+    KernelRecord,
+    LaunchRecord,
+    LostRecord,
+    ModuleRecord,
+    NodeRecord,
+    PointerRecord,
+    ProcessRecord,
+    Record,
+    UnloadRecord,
+)
+
+_SURROGATE: Final = re.compile(rb"\\ud[89a-f][0-9a-f]{2}")
+"""Half a character, as a command's bytes that are no UTF-8 are written."""
+
+
+class Fault(Exception):
+    """What is wrong with a line."""
+
+
+def _parse(line: bytes) -> Record:
+    if b"\\ud" in line:
+        line = _SURROGATE.sub(b"\\\\ufffd", line)
+    try:
+        return LINE.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"][1:])
+        raise Fault(f"{place}: {first['msg']}" if place else first["msg"]) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A graph's launches, checked, and how many parts they have in all."""
+
+    nodes: tuple[tuple[Kernel, NodeRecord, tuple[Pointer, ...]], ...]
+    parts: int
+
+
+@dataclass
+class Reader:
+    """Takes the lines in order, and holds what later lines refer to. What it reads is taken from `budget`."""
+
+    budget: Budget
+    process: ProcessRecord | None = None
+    kernels: dict[int, Kernel] = field(default_factory=dict)
+    modules: dict[str, int] = field(default_factory=dict)
+    graphs: dict[int, _Graph] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    losses: list[LostRecord] = field(default_factory=list)
+    captured: int = 0
+    graph_launches: int = 0
+    torn: bool = False
+    ended: bool = False
+
+    def read(self, number: int, line: bytes) -> None:
+        """Take line `number`, with its newline; a line without one was cut off. Raises Fault, Excess."""
+        self.budget.take_bytes(len(line))
+        if not line.endswith(b"\n"):
+            if len(line) == MAX_LINE:
+                raise Fault(f"the line is longer than {MAX_LINE:,} bytes")
+            self.torn = True
+            return
+        record = _parse(line)
+        if self.process is None:
+            if not isinstance(record, ProcessRecord):
+                raise Fault("the first line is not the process's")
+            if record.format != FORMAT:
+                raise Fault(f"the record has format {record.format}, and format {FORMAT} is read")
+            self.process = record
+            return
+        self._take(number, record)
+
+    def _take(self, number: int, record: Record) -> None:
+        match record:
+            case LaunchRecord():
+                self._launch(number, record)
+            case CopyRecord():
+                self._copy(number, record)
+            case FillRecord():
+                self._fill(number, record)
+            case KernelRecord():
+                self._kernel(record)
+            case ModuleRecord():
+                self.budget.take(0, 1)
+                self.modules[record.module] = record.size
+            case UnloadRecord():
+                self._known(record.module)
+            case GraphRecord():
+                self._graph(record)
+            case GraphLaunchRecord():
+                self._graph_launch(number, record)
+            case LostRecord():
+                self.budget.take(0, 1)
+                self.losses.append(record)
+            case EndRecord():
+                self.ended = True
+            case ProcessRecord():
+                raise Fault("a second process in one record")
+
+    def _known(self, module: str) -> None:
+        if module not in self.modules:
+            raise Fault(f"module {module} was not loaded before")
+
+    def _kernel(self, record: KernelRecord) -> None:
+        if record.kernel in self.kernels:
+            raise Fault(f"kernel {record.kernel} is told twice")
+        for module in (*((record.module,) if record.module else ()), *record.candidates):
+            self._known(module)
+        self.budget.take(0, 1 + len(record.params or ()) + len(record.candidates))
+        layout = None
+        if record.params is not None:
+            layout = Layout(tuple(at for at, _ in record.params), tuple(size for _, size in record.params))
+        self.kernels[record.kernel] = Kernel(
+            record.symbol, record.module, layout, record.attributes, record.found, record.candidates
+        )
+
+    def _find(self, number: int) -> Kernel:
+        if number not in self.kernels:
+            raise Fault(f"kernel {number} was not told before")
+        return self.kernels[number]
+
+    def _launch(self, number: int, record: LaunchRecord) -> None:
+        kernel = self._find(record.kernel)
+        pointers = _pointers(kernel, record)
+        if record.capturing:
+            self.captured += 1
+            return
+        self.budget.take(1, _parts(record))
+        self._ran(number, record, kernel, record, pointers)
+
+    def _ran(
+        self,
+        number: int,
+        record: LaunchRecord | GraphLaunchRecord,
+        kernel: Kernel,
+        launch: LaunchRecord | NodeRecord,
+        pointers: tuple[Pointer, ...],
+        graph: int | None = None,
+    ) -> None:
+        """Line `number` launched a kernel: by itself, or as a node of a graph."""
+        self.events.append(
+            Launch(
+                len(self.events),
+                number,
+                record.t,
+                record.thread,
+                record.stream,
+                kernel,
+                launch.grid,
+                launch.block,
+                launch.shared,
+                launch.attributes,
+                launch.params,
+                pointers,
+                launch.via,
+                launch.whole,
+                graph,
+            )
+        )
+
+    def _copy(self, number: int, record: CopyRecord) -> None:
+        if not record.capturing:
+            self.budget.take(1, 0)
+            place = (len(self.events), number, record.t, record.thread, record.stream)
+            self.events.append(Copy(*place, record.source, record.target, record.size, record.kind, record.data))
+
+    def _fill(self, number: int, record: FillRecord) -> None:
+        if not record.capturing:
+            self.budget.take(1, 0)
+            place = (len(self.events), number, record.t, record.thread, record.stream)
+            self.events.append(Fill(*place, record.target, record.size, record.value, record.width))
+
+    def _graph(self, record: GraphRecord) -> None:
+        nodes = []
+        for node in record.nodes:
+            if node.kernel is not None:
+                kernel = self._find(node.kernel)
+                nodes.append((kernel, node, _pointers(kernel, node)))
+        parts = sum(_parts(node) for _, node, _ in nodes)
+        self.budget.take(0, len(nodes) + parts)
+        self.graphs[record.graph] = _Graph(tuple(nodes), parts)
+        if record.truncated:
+            self.losses.append(LostRecord("lost", record.t, "nodes of a graph", "the driver did not list all of them"))
+
+    def _graph_launch(self, number: int, record: GraphLaunchRecord) -> None:
+        if record.graph not in self.graphs:
+            raise Fault(f"graph {record.graph} was not told before")
+        self.graph_launches += 1
+        graph = self.graphs[record.graph]
+        self.budget.take(len(graph.nodes), graph.parts)
+        for kernel, node, pointers in graph.nodes:
+            self._ran(number, record, kernel, node, pointers, record.graph)
+
+
+def _parts(launch: LaunchRecord | NodeRecord) -> int:
+    return len(launch.params or ()) + len(launch.pointers)
+
+
+def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointer, ...]:
+    """The addresses in a launch's parameters, which must have the kernel's layout, or in its whole packed buffer."""
+    if launch.params is None:
+        whole = launch.whole or b""
+        return tuple(_pointer(kernel, whole, record) for record in launch.pointers)
+    if kernel.layout is None or tuple(map(len, launch.params)) != kernel.layout.sizes:
+        raise Fault(f"{kernel.symbol}: the parameters' sizes are not those of the kernel")
+    pointers = []
+    for record in launch.pointers:
+        if record.param is None or record.param >= len(launch.params):
+            raise Fault(f"{kernel.symbol}: a pointer in a parameter that there is not")
+        pointers.append(_pointer(kernel, launch.params[record.param], record))
+    return tuple(pointers)
+
+
+def _pointer(kernel: Kernel, data: bytes, record: PointerRecord) -> Pointer:
+    if record.at + WORD > len(data):
+        raise Fault(f"{kernel.symbol}: a pointer lies outside its parameter")
+    address = int.from_bytes(data[record.at : record.at + WORD], "little")
+    return Pointer(record.param or 0, record.at, address, record.memory, record.range, record.data)

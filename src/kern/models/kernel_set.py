@@ -1,0 +1,110 @@
+"""From a target to kernels: which library implements the entries, and the modules compiled for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kern.checkpoints.config import TransformerConfig
+from kern.device import open_device
+from kern.device.base import DeviceUnavailable
+from kern.device.host.target import host_target
+from kern.kernels.compile_cuda import check_architecture, compile_cuda_modules
+from kern.kernels.compile_host import HOST_TARGETS, check_host_target, compile_host_modules
+from kern.kernels.cuda_library import cuda_kernels
+from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.cuda_sizes import Round, Sizes
+from kern.kernels.host_library import host_kernels
+from kern.manifest.errors import KernError, variant
+from kern.manifest.types import Kernel
+from kern.models.buffers import Limits
+from kern.models.speculation.config import DraftConfig
+from kern.models.unfused_layers import BlockLayout
+
+HOST: Final = "host"
+"""The target that stands for this machine's own processor."""
+
+
+UnknownTarget = variant(KernError, "unknown-target", "No kernels can be built for this target.", exit_code=2)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSet:
+    """The entries' implementations, and the files that they are pinned to.
+
+    `block` is how keys and values lie in a page, for recorded kernels; None is our own kernels' layout.
+    """
+
+    target: str
+    entries: Mapping[str, Kernel]
+    modules: Mapping[str, bytes]
+    block: BlockLayout | None = None
+
+
+def check_target(target: str) -> None:
+    """Raises UnknownTarget and UnknownHostTarget for what cannot be built, before anything is fetched or compiled."""
+    if target.startswith("sm_"):
+        check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
+    elif target in HOST_TARGETS:
+        check_host_target(target)
+    elif target not in ("auto", HOST):
+        raise UnknownTarget(
+            f"no kernels can be built for the target {target!r}",
+            f"targets: auto, host, {', '.join(HOST_TARGETS)}, sm_80 and later",
+        )
+
+
+def is_host(target: str) -> bool:
+    """Whether the target is this machine's processor, or an instruction set by name."""
+    return target == HOST or target in HOST_TARGETS
+
+
+def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None) -> KernelSet:
+    """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like, or `auto` for this machine's GPU or processor.
+
+    `draft` is the draft that they are to run too.
+    Raises UnknownTarget, UnknownHostTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
+    """
+    check_target(target)
+    if target == "auto":
+        target = _of_this_machine()
+    if is_host(target):
+        modules = compile_host_modules(host_target() if target == HOST else target)
+        return KernelSet(
+            target, host_kernels(_hashes(modules), q_heads=config.heads, kv_heads=config.kv_heads), modules
+        )
+    return cuda_kernel_set(target, config, limits, draft)
+
+
+def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
+    """What our own kernels for CUDA are compiled for. Raises UnsupportedSizes."""
+    return Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim, limits.sequences)
+
+
+def cuda_kernel_set(
+    target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None
+) -> KernelSet:
+    """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
+    round = None if draft is None else Round(draft.rows, draft.transformer.ffn, draft.rank)
+    plan = CudaPlan(target, cuda_sizes(config, limits), round=round)
+    modules = compile_cuda_modules(plan)
+    hashes = _hashes(modules)
+    entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}
+    return KernelSet(target, entries, modules)
+
+
+def _of_this_machine() -> str:
+    try:
+        device = open_device("cuda")
+    except DeviceUnavailable:
+        return "host"
+    try:
+        return device.target
+    finally:
+        device.close()
+
+
+def _hashes(modules: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(image).hexdigest() for name, image in modules.items()}

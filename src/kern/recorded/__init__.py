@@ -1,0 +1,1 @@
+"""Kernels recorded from other engines as implementations of a provider's interfaces."""

@@ -1,0 +1,115 @@
+"""Where each step of an entry comes from: the part of a layer that shows it, and how its parameters are wired.
+
+A parameter that is not wired is a constant of the implementation: a scalar has the recorded value, and an address is
+null. Those are the ones that the bf16 instances never follow: scales of quantised keys and values, the other mode's
+outputs, memory that Triton itself might want. An instance that did follow one would fault, not read garbage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kern.recorded.vllm.parse_pass import Call, Forward
+
+Wires: TypeAlias = Mapping[str, tuple[str, int | str]]
+"""Parameter → its type in short form, and the interface's parameter (a number) or the scratch (a name) given to it."""
+
+TOKEN_STRIDES: Final = frozenset({"input_stride_d3", "query_stride", "key_stride", "value_stride"})
+"""Strides from token to token that an engine may give any value where there is but one token."""
+
+_NORM: Final[Wires] = {
+    "out": ("out:bf16", 0),
+    "input": ("in:bf16", 1),
+    "weight": ("in:bf16", 2),
+    "num_tokens": ("i32", 3),
+    "hidden_size": ("i32", 4),
+    "epsilon": ("f32", 5),
+}
+_ADD_NORM: Final[Wires] = {
+    "input": ("inout:bf16", 0),
+    "residual": ("inout:bf16", 1),
+    "weight": ("in:bf16", 2),
+    "num_tokens": ("i32", 3),
+    "hidden_size": ("i32", 4),
+    "epsilon": ("f32", 5),
+}
+_ROTARY: Final[Wires] = {
+    "query": ("inout:bf16", 0),
+    "key": ("inout:bf16", 1),
+    "positions": ("in:i64", 2),
+    "cos_sin_cache": ("in:bf16", 3),
+}
+_CACHE: Final[Wires] = {
+    "key": ("in:bf16", 0),
+    "value": ("in:bf16", 1),
+    "key_cache": ("inout:ptr", 2),
+    "value_cache": ("inout:ptr", 3),
+    "slot_mapping": ("in:i64", 4),
+    "block_stride": ("i64", 5),
+}
+_READ: Final[Wires] = {
+    "query": ("in:bf16", 1),
+    "key_cache": ("in:ptr", 2),
+    "value_cache": ("in:ptr", 3),
+    "block_tables": ("in:i32", 4),
+    "seq_lens": ("in:i32", 5),
+    "query_start_len": ("in:i32", 6),
+    "num_seqs": ("i32", 7),
+    "stride_k_cache_0": ("i64", 8),
+    "stride_v_cache_0": ("i64", 8),
+    "scale": ("f32", 9),
+}
+_SEGMENTS: Final = ("segm_output", "segm_max", "segm_expsum")
+_ATTENTION: Final[Wires] = {"output": ("out:bf16", 0), **_READ}
+_ATTENTION_PARTS: Final[Wires] = {**_READ, **{name: ("out:f32", name) for name in _SEGMENTS}}
+_REDUCE: Final[Wires] = {
+    "output": ("out:bf16", 0),
+    **{name: ("in:f32", name) for name in _SEGMENTS},
+    "seq_lens": ("in:i32", 5),
+    "query_start_len": ("in:i32", 6),
+}
+_ACTIVATION: Final[Wires] = {"out": ("out:bf16", 0), "input": ("in:bf16", 1), "d": ("i32", 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One step of `entry`, shown by `parts` of every layer (or by the pass's `input_norm`).
+
+    `single`: it is taken from passes of one token (True) or of several (False) alone; None: from both.
+    """
+
+    entry: str
+    parts: tuple[str, ...]
+    wires: Wires
+    single: bool | None = None
+
+    def calls(self, forward: Forward) -> list[Call]:
+        """The launches of a pass that show it."""
+        if self.single is not None and self.single != (forward.tokens == 1):
+            return []
+        if self.parts == ("input_norm",):
+            return [forward.input_norm]
+        return [getattr(layer, part) for layer in forward.layers for part in self.parts]
+
+    def literals(self, call: Call) -> list[str]:
+        """The scalars that are constants of the implementation, and that the call shows."""
+        masked = TOKEN_STRIDES if call.tokens == 1 else frozenset()
+        params = call.signature.params
+        return [name for name, scalar in params if scalar is not None and name not in self.wires and name not in masked]
+
+
+SOURCES: Final = (
+    Source("rms_norm_bf16", ("input_norm",), _NORM),
+    Source("q_norm_apart", ("q_norm",), _NORM),
+    Source("k_norm_apart", ("k_norm",), _NORM),
+    Source("rope_apart", ("rotary",), _ROTARY),
+    Source("cache_write_apart", ("cache",), _CACHE),
+    Source("attention_prefill_apart", ("attention",), _ATTENTION, single=False),
+    Source("attention_decode_apart", ("attention",), _ATTENTION_PARTS, single=True),
+    Source("attention_decode_apart", ("reduce",), _REDUCE, single=True),
+    Source("add_rms_norm_bf16", ("add_norm", "after"), _ADD_NORM),
+    Source("silu_mul", ("activation",), _ACTIVATION),
+)
+"""Every recorded step, those of one entry in the order in which they are launched."""

@@ -1,0 +1,83 @@
+"""From the plan and the arenas' bases to the address of everything a program touches."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kern.manifest.effects import Access
+from kern.manifest.types import Manifest, Program
+from kern.runtime.memory.planner import MemoryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """Where the arenas begin, and where each weight stands."""
+
+    weights: Mapping[str, int]
+    states: int
+    io: int
+    workspace: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramAddresses:
+    """The addresses that one program uses. Scratch goes by dispatch index and name."""
+
+    buffers: Mapping[str, int]
+    states: Mapping[str, int]
+    scratch: Mapping[tuple[int, str], int]
+
+    def of(self, dispatch: int, access: Access) -> int:
+        """Where an access of dispatch number `dispatch`, or of one of its launches, begins."""
+        match access.kind:
+            case "buffer":
+                base = self.buffers[access.name]
+            case "state":
+                base = self.states[access.name]
+            case "scratch":
+                base = self.scratch[dispatch, access.name]
+        return base + access.offset
+
+
+def resident(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
+    """The buffers that keep one address for life: all but the workspace that shares bytes."""
+    fixed = {key: bases.io + offset for key, offset in plan.io.offsets.items() if isinstance(key, str)}
+    apart = {name: bases.workspace + offset for name, offset in plan.workspace.resident.items()}
+    return {**bases.weights, **fixed, **apart}
+
+
+def states(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
+    """The states' addresses."""
+    return {name: bases.states + offset for name, offset in plan.states.offsets.items()}
+
+
+def addresses(manifest: Manifest, plan: MemoryPlan, bases: Bases) -> dict[str, ProgramAddresses]:
+    """The addresses for each program. What all of them share is held once."""
+    lasting, fixed = resident(plan, bases), states(plan, bases)
+    return {name: _of_program(manifest, name, plan, bases, lasting, fixed) for name in manifest.programs}
+
+
+def _of_program(
+    manifest: Manifest,
+    program: str,
+    plan: MemoryPlan,
+    bases: Bases,
+    lasting: dict[str, int],
+    fixed: dict[str, int],
+) -> ProgramAddresses:
+    planned = plan.workspace.offsets[program]
+    buffers = {key: bases.workspace + offset for key, offset in planned.items() if isinstance(key, str)}
+    scratch = {key: bases.workspace + offset for key, offset in planned.items() if not isinstance(key, str)}
+    kept = _kept_scratch(manifest, manifest.programs[program], plan, bases)
+    return ProgramAddresses(ChainMap(buffers, lasting), fixed, {**scratch, **kept})
+
+
+def _kept_scratch(manifest: Manifest, program: Program, plan: MemoryPlan, bases: Bases) -> dict[tuple[int, str], int]:
+    return {
+        (index, name): bases.io + plan.io.offsets[dispatch.kernel, name]
+        for index, dispatch in enumerate(program.dispatches)
+        for name, scratch in manifest.kernels[dispatch.kernel].impl.scratch.items()
+        if scratch.keep
+    }

@@ -1,0 +1,83 @@
+"""The memory behind a plan: arenas allocated on the device, weights placed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from kern.artifact import WeightsFile
+from kern.device.base import Device, FileRegion, OutOfMemory
+from kern.manifest.arrays import ALIGNMENT, round_up
+from kern.manifest.types import Manifest
+from kern.runtime.memory.address_table import Bases
+from kern.runtime.memory.planner import Arena, MemoryPlan
+
+Progress = Callable[[int, int], None]
+"""Told the bytes of weights bound so far, and of all."""
+
+
+def allocate(
+    device: Device,
+    planned: MemoryPlan,
+    manifest: Manifest,
+    weights: WeightsFile | None,
+    progress: Progress | None,
+    resources: ExitStack,
+) -> Bases:
+    """The arenas of a plan, zeroed, and the weights of `manifest`; `resources` gives all of it back.
+
+    `weights` is the file whose tensors were checked against the manifest, None where it has no weights.
+    Raises OutOfMemory; where too little is free, before anything is taken.
+    """
+    _check_room(device, planned)
+    states = _arena(device, planned.states, resources)
+    io = _arena(device, planned.io, resources)
+    workspace = _arena(device, Arena(planned.workspace.size, ALIGNMENT, {}), resources)
+    addresses = {} if weights is None else _placed(device, manifest, weights, progress, resources)
+    return Bases(addresses, states, io, workspace)
+
+
+def _check_room(device: Device, planned: MemoryPlan) -> None:
+    free = device.free_memory()
+    weights = 0 if device.maps_files else planned.weights
+    needed = planned.allocated + weights
+    if needed > free:
+        raise OutOfMemory(
+            f"{needed:,} bytes are planned (weights {weights:,}, states {planned.states.allocation:,}, inputs and "
+            f"outputs {planned.io.allocation:,}, workspace {planned.workspace.size:,}); device {device.name} has "
+            f"{free:,} free",
+            "load with a smaller capacity or fewer sequences, or free memory",
+        )
+
+
+def _arena(device: Device, arena: Arena[Any], resources: ExitStack) -> int:
+    """The base of a new arena."""
+    if not arena.size:
+        return 0
+    memory = device.alloc(arena.allocation)
+    resources.callback(memory.free)
+    return round_up(memory.address, arena.alignment)
+
+
+def _placed(
+    device: Device, manifest: Manifest, file: WeightsFile, progress: Progress | None, resources: ExitStack
+) -> dict[str, int]:
+    """Each weight's address."""
+    names = [name for name, buffer in manifest.buffers.items() if buffer.class_ == "weight"]
+    regions = [FileRegion(file.tensors[name].offset, file.tensors[name].size) for name in names]
+    placed = device.place(file.fileno(), regions, _Counter(sum(region.size for region in regions), progress))
+    resources.callback(placed.free)
+    return dict(zip(names, placed.addresses, strict=True))
+
+
+class _Counter:
+    """Adds up a device's progress for a caller who wants the sum and the total."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def __call__(self, size: int) -> None:
+        self._done += size
+        if self._progress is not None:
+            self._progress(self._done, self._total)

@@ -1,0 +1,1 @@
+"""Compilers and their headers: the C compiler, NVRTC, CUDA's headers."""

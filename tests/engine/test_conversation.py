@@ -1,0 +1,188 @@
+"""Conversations: each turn gives what a fresh run of it would, and computes no more than is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kern.engine import Conversation, Generation, Generator
+from kern.engine.sequence import PromptError, Superseded
+from kern.runtime.executable import Executable
+from kern.runtime.loading import load
+from kern.text.template_bounds import ChatError
+from support.late import Slow
+from support.talking_toy import Counting, ids_of, talker, text_of, write_talker
+from support.toy_speculation import POSITIONS, ROWS, continuation
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"host_fed": True},
+    {"late": True},
+    {"spec": "device"},
+    {"spec": "device", "late": True},
+    {"spec": "host"},
+]
+SAID = ["hello", "and then?", "why", "x" * 40]
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executable]:
+    """A toy whose draft is right wherever its state is."""
+    with load(write_talker(tmp_path_factory.mktemp("oracle") / "toy"), capacity=POSITIONS) as executable:
+        yield executable
+
+
+def talk(executable: Any, *, late: bool = False, template: str | None = None, **options: Any) -> Conversation:
+    driven = Slow(executable, asynchronous=True) if late else executable
+    tokenizer = talker() if template is None else talker(template)
+    return Conversation(Generator(driven, tokenizer, eager=True, **options))
+
+
+def done(answer: Generation) -> Generation:
+    """The answer, once it has come to its end."""
+    for _ in answer:
+        pass
+    return answer
+
+
+def common(first: list[int], second: list[int]) -> int:
+    place = 0
+    while place < min(len(first), len(second)) and first[place] == second[place]:
+        place += 1
+    return place
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("count", [1, 2, ROWS - 1, ROWS, ROWS + 1, 3 * ROWS - 2])
+def test_each_turn_is_that_of_a_fresh_run(oracle: Executable, way: dict[str, Any], count: int) -> None:
+    counting: Any = Counting(oracle)
+    conversation, said = talk(counting, **way), ""
+    before: list[int] = []
+    for text in SAID:
+        said += f"u:{text}|a:"
+        counted = counting.prefilled
+        answer = done(conversation.say(text, max_tokens=count))
+
+        assert text_of(answer.prompt_ids) == said
+        assert answer.output_ids == continuation(answer.prompt_ids, count)
+        assert counting.prefilled - counted == len(said) - 1 - answer.reused
+        # Rounds leave the draft's state up to the anchor of the last of them.
+        rounds = -(-count // ROWS)
+        kept = len(before) - 1 if "spec" not in way else len(before) - count + ROWS * (rounds - 1) - 1
+        assert answer.reused == (kept if before else 0)
+        if "spec" in way:
+            assert answer.accepted == [ROWS - 1] * rounds
+        before = [*answer.prompt_ids, *answer.output_ids]
+        said += answer.text + "|"
+
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"] * len(SAID)
+
+
+@pytest.mark.parametrize("spec", [None, "device", "host"])
+def test_a_template_may_write_a_turn_otherwise(oracle: Executable, spec: Any) -> None:
+    """The answers before the last are left out, as thoughts are."""
+    template = "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}|{% endif %}{% endfor %}"
+    conversation, before = talk(oracle, template=template, spec=spec), list[int]()
+    for text in SAID:
+        answer = done(conversation.say(text, max_tokens=11))
+
+        assert answer.output_ids == continuation(answer.prompt_ids, 11)
+        assert answer.reused == common(before, list(answer.prompt_ids[:-1]))
+        if spec:
+            assert answer.accepted == [ROWS - 1] * 2
+        before = list(answer.prompt_ids)
+
+
+@pytest.mark.parametrize("spec", [None, "device", "host"])
+@pytest.mark.parametrize("room", range(1, 2 * ROWS + 2))
+def test_steps_that_no_round_had_room_for_leave_the_draft_without_state(
+    oracle: Executable, room: int, spec: Any
+) -> None:
+    prompt = ids_of("u:hello|a:")
+    small = Generator(oracle, talker(positions=len(prompt) - 1 + room), eager=True, spec=spec)
+    first = done(small.generate(prompt, max_tokens=100))
+    assert len(first.output_ids) == room
+
+    # Another generator may not count on it, the same one may.
+    again = done(small.generate(prompt, max_tokens=room, after=first))
+    assert (again.output_ids, again.accepted) == (first.output_ids, first.accepted)
+    assert again.reused == len(prompt) - 1
+    other = done(Generator(oracle, talker(), spec=spec).generate(prompt, max_tokens=9, after=first))
+    assert (other.reused, other.output_ids) == (0, continuation(prompt, 9))
+
+
+@pytest.mark.parametrize("spec", [None, "device", "host"])
+@pytest.mark.parametrize("given", range(2 * ROWS + 2))
+def test_an_answer_that_was_broken_off_stays_said(oracle: Executable, given: int, spec: Any) -> None:
+    conversation = talk(oracle, spec=spec, late=spec != "host")
+    broken = conversation.say("hello", max_tokens=100)
+    text = "".join(token.text for token in islice(broken, given))
+    answer = done(conversation.say("go on", max_tokens=2 * ROWS))
+
+    assert text_of(answer.prompt_ids) == f"u:hello|a:{text}|u:go on|a:"
+    assert answer.output_ids == continuation(answer.prompt_ids, 2 * ROWS)
+    assert answer.accepted == ([ROWS - 1] * 2 if spec else [])
+    if given:
+        assert answer.reused >= len("u:hello|a:") - 1
+        with pytest.raises(Superseded):
+            next(broken)
+
+
+def test_a_prefill_that_was_broken_off_is_done_again(oracle: Executable) -> None:
+    counting: Any = Counting(oracle)
+    conversation = talk(counting, chunk=4)
+    done(conversation.say("hello", max_tokens=5))
+    counting.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        next(conversation.say("one more thing", max_tokens=5))
+    answer = done(conversation.say("go on", max_tokens=5))
+
+    assert answer.reused == 0
+    assert answer.output_ids == continuation(answer.prompt_ids, 5)
+
+
+def test_what_another_text_has_overwritten_is_computed_again(oracle: Executable) -> None:
+    conversation = talk(oracle)
+    done(conversation.say("hello", max_tokens=5))
+    done(Generator(oracle, talker()).generate([1, 2, 3], max_tokens=30))
+    answer = done(conversation.say("and then?", max_tokens=5))
+
+    assert answer.reused == 0
+    assert answer.output_ids == continuation(answer.prompt_ids, 5)
+
+
+def test_the_last_token_is_always_run(oracle: Executable) -> None:
+    generator = Generator(oracle, talker())
+    first = done(generator.generate([5, 6, 7], max_tokens=4))
+    whole = [5, 6, 7, *first.output_ids]
+    for length in range(1, len(whole) + 1):
+        again = done(generator.generate(whole[:length], max_tokens=3, after=first))
+        assert again.output_ids == continuation(whole[:length], 3)
+        assert again.reused == min(length - 1, len(whole) - 1)
+        first = done(generator.generate([5, 6, 7], max_tokens=4))
+
+
+def test_a_conversation_that_outgrows_the_capacity_stays_as_it_was(tmp_path: Path) -> None:
+    with load(write_talker(tmp_path / "toy"), capacity=20) as executable:
+        conversation = talk(executable)
+        assert done(conversation.say("hello", max_tokens=100)).capacity_full
+        before = conversation.messages
+        with pytest.raises(PromptError, match="the conversation has 28 tokens, the capacity is 20"):
+            conversation.say("x", max_tokens=5)
+        assert conversation.messages == before
+
+
+def test_a_system_message_comes_first_and_a_template_may_refuse_it(oracle: Executable) -> None:
+    generator = Generator(oracle, talker())
+    answer = Conversation(generator, "be brief").say("hello", max_tokens=2)
+    assert text_of(answer.prompt_ids) == "s:be brief|u:hello|a:"
+
+    template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system message') }}{% endif %}"
+    refusing = Conversation(Generator(oracle, talker(template)), "be brief")
+    with pytest.raises(ChatError, match="refuses these messages: no system message"):
+        refusing.say("hello", max_tokens=2)
+    assert [message["role"] for message in refusing.messages] == ["system"]

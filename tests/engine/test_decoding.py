@@ -1,0 +1,52 @@
+"""Running ahead of the reader, as a device does that answers late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kern.contracts.text import READ_EVERY
+from kern.engine import Generator
+from kern.engine.decoding import MAX_READS_IN_FLIGHT
+from kern.runtime.loading import load
+from kern.text import Tokenizer
+from support.late import Slow
+from support.tiny import prompt
+
+PROMPT = prompt(20)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("count", [1, 2, MAX_READS_IN_FLIGHT, MAX_READS_IN_FLIGHT + 1, 80])
+def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
+    tiny: Path, count: int, asynchronous: bool
+) -> None:
+    readings = -(-count // READ_EVERY) if asynchronous else count
+    tokenizer = Tokenizer.load(tiny)
+    with load(tiny, capacity=len(PROMPT) + count - 1) as executable:
+        usual = Generator(executable, tokenizer, host_fed=True).generate(PROMPT, max_tokens=1000)
+        list(usual)
+        slow = Slow(executable, asynchronous=asynchronous)
+        late = Generator(slow, tokenizer).generate(PROMPT, max_tokens=1000)  # type: ignore[arg-type]
+        list(late)
+
+        assert late.output_ids == usual.output_ids
+        assert len(late.output_ids) == count
+        assert slow.most_under_way == min(MAX_READS_IN_FLIGHT, readings)
+        assert slow.under_way == 0
+        assert slow.reads == readings
+        assert executable.read("step_position").tolist() == [len(PROMPT) - 1 + count]
+
+
+def test_steps_that_were_launched_in_vain_do_no_harm(tiny: Path) -> None:
+    tokenizer = Tokenizer.load(tiny)
+    with load(tiny, capacity=64) as executable:
+        slow: Any = Slow(executable)
+        generator = Generator(slow, tokenizer)
+        whole = [token.id for token in generator.generate(PROMPT, max_tokens=20)]
+        next(generator.generate(PROMPT, max_tokens=20))
+
+        assert slow.under_way > 0
+        assert [token.id for token in generator.generate(PROMPT, max_tokens=20)] == whole
