@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import shown
-from kern.checkpoints.gguf_text_fields import TEXT_FIELDS
+from kern.checkpoints.gguf_fields import TEXT_FIELDS
 from kern.checkpoints.gguf_tokenizer import PRE_TOKENIZERS, byte_level, sentencepiece
 from kern.checkpoints.gguf_vocabulary import ELSEWHERE, GgufVocabulary, read_vocabulary, stop_ids, token_id, value
 
