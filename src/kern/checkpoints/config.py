@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from kern.checkpoints.rope import Llama3, RopeScaling, Yarn
-from kern.manifest.errors import KernError, variant
+from kern.manifest.errors import KernError
 
 Shape = tuple[int, ...]
 Family = Literal["llama", "qwen3"]
@@ -19,7 +19,8 @@ MAX_WIDTH: Final = 2**24
 """Bounds well beyond every known model, so that a damaged config is refused instead of built for hours."""
 
 
-UnsupportedModel = variant(KernError, "unsupported-model", "The config asks for something that kern does not build.")
+class UnsupportedModel(KernError, code="unsupported-model", help="correct the config, or give another checkpoint"):
+    """The config asks for something that kern does not build."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ NAMES: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
 """The names that chat templates know (transformers, `SPECIAL_TOKENS_ATTRIBUTES`)."""
 _NAME: Final = re.compile("[a-z_]+_token")
 _ID: Final = re.compile("[0-9]{1,9}")
-_WAY_OUT = "correct the file, or take the publisher's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,7 @@ def spelled(text: str, name: str, path: Path) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError(
-            f"{path}: {name} has half a character at {error.start}", "write it as the publisher has it"
-        ) from None
+        raise CheckpointError(f"{path}: {name} has half a character at {error.start}") from None
     return text
 
 
@@ -173,12 +170,11 @@ def folder_tokenizer(content: bytes, added: Sequence[Added], path: Path) -> Fold
             content = with_tokens(content, [(token.content, token.flags) for token in changes])
             file = TokenizerFile(content)
     except TokenizerError as error:
-        raise CheckpointError(f"{path}: {error.message}", _WAY_OUT) from error
+        raise CheckpointError(f"{path}: {error.message}") from error
     for token in added:
         if token.id is not None and file.id(token.content) != token.id:
             raise CheckpointError(
                 f"{path} gives {shown(token.content)} the id {file.id(token.content)}, the files next to it {token.id}",
-                _WAY_OUT,
             )
     before, behind = _around(file.state("post_processor"), path)
     return FolderTokenizer(file, content, pad_token, before, behind)
@@ -218,10 +214,10 @@ def _template(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     texts = [place for place, piece in enumerate(pieces) if "Sequence" in piece]
     if len(texts) != 1:
-        raise CheckpointError(f"{path} has a template with {len(texts)} texts in place of one", _WAY_OUT)
+        raise CheckpointError(f"{path} has a template with {len(texts)} texts in place of one")
     names = [None if "Sequence" in piece else piece["SpecialToken"]["id"] for piece in pieces]
     unknown = [name for name in names if name is not None and name not in tokens]
     if unknown:
-        raise CheckpointError(f"{path} has a template with the token {shown(unknown[0])}, which has no ids", _WAY_OUT)
+        raise CheckpointError(f"{path} has a template with the token {shown(unknown[0])}, which has no ids")
     ids = [() if name is None else tuple(tokens[name]["ids"]) for name in names]
     return sum(ids[: texts[0]], ()), sum(ids[texts[0] :], ())

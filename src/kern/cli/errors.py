@@ -20,7 +20,9 @@ class UsageError(KernError, code="usage", exit_code=2):
     """Unknown options, options that contradict each other, or a value that an option does not take."""
 
 
-StdoutUnwritable = variant(KernError, "stdout-unwritable", "Standard output is closed, or its disk is full.")
+StdoutUnwritable = variant(
+    KernError, "stdout-unwritable", "Standard output is closed, or its disk is full.", help="print to another file"
+)
 PARSER_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises for arguments that it cannot parse. typer does not export it."""
 
