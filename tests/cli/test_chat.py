@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -166,12 +167,23 @@ def test_a_key_ends_the_conversation_on_a_terminal(toy: Path, key: bytes) -> Non
         shown = until(master, b"> ")
         os.write(master, b"hello\n")
         shown += until(master, b"\n> ")
-        os.write(master, key)
-        assert process.wait(60) == 0
+        assert press(process, master, key) == 0
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
     os.close(master)
     assert answers(["hello"], 5)[0] in shown.decode().replace("\r\n", "\n")
+
+
+def press(process: subprocess.Popen[bytes], master: int, key: bytes) -> int:
+    """Press a key that ends the process; its exit status.
+
+    Python does not see an interrupt that comes after the prompt and before it waits for input: it is pressed again.
+    """
+    for _ in range(12):
+        os.write(master, key)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(5)
+    raise AssertionError(f"{key!r} did not end the process")
 
 
 def until(master: int, wanted: bytes) -> bytes:

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from kern.manifest import arrays
 from kern.manifest.errors import KernError, variant
+from kern.manifest.launches import EntryPoint, Launch
 from kern.manifest.params import Layout
 from kern.manifest.types import Dim3
 
@@ -87,12 +88,8 @@ class Occupancy:
     share: float
 
 
-class Function(Protocol):
-    """An entry point of a loaded module."""
-
-    @property
-    def symbol(self) -> str:
-        """Its name in the module."""
+class Function(EntryPoint, Protocol):
+    """An entry point of a loaded module, and what the device reports about it."""
 
     @property
     def layout(self) -> Layout | None:
@@ -111,41 +108,6 @@ class Module(Protocol):
 
     def unload(self) -> None:
         """Forget the code. A second call does nothing."""
-
-
-class Operator(Protocol):
-    """A built-in operator bound to its arguments; running it is the device's affair."""
-
-    @property
-    def name(self) -> str:
-        """The name behind `extern:`."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
-    """One kernel launch, everything resolved. `params` is the parameter buffer, `layout` cuts it."""
-
-    label: str
-    function: Function
-    grid: Dim3
-    block: Dim3
-    shared_mem: int
-    params: bytes
-    layout: Layout
-    pdl: bool = False
-    cluster: Dim3 | None = None
-    cooperative: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorLaunch:
-    """One call of a built-in operator, bound to its arguments."""
-
-    label: str
-    operator: Operator
-
-
-Launch = KernelLaunch | OperatorLaunch
 
 
 class Prepared(Protocol):
@@ -234,19 +196,17 @@ class Device(Protocol):
     def load_module(self, image: bytes) -> Module:
         """Load code from memory: the very bytes that were checked. Raises ModuleError."""
 
-    def operator(self, name: str, arguments: Sequence[int]) -> Operator:
-        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
+    def prepare(self, launches: Sequence[Launch]) -> Prepared:
+        """Put a launch list into the device's own form.
 
-        What it needs is allocated here, not at launch. Raises DeviceError for an unknown name.
+        What operators need is chosen and allocated here, not at launch. Raises LaunchError for what the device
+        cannot launch, DeviceError for an unknown operator.
         """
 
-    def prepare(self, launches: Sequence[Launch]) -> Prepared:
-        """Put a launch list into the device's own form. Raises LaunchError for what it cannot launch."""
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order. Raises LaunchError naming a launch that is refused.
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order.
-
-        With `check`, wait after each launch and raise LaunchError naming the one that failed.
+        An error of a kernel is raised by whatever waits next; where the list has one launch, it names that launch.
         """
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:

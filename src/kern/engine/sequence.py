@@ -14,7 +14,7 @@ from kern.manifest.errors import KernError, variant
 from kern.manifest.references import symbol_range
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
-from kern.runtime.profiling import LaunchTime
+from kern.runtime.stepping import LaunchTime
 from kern.runtime.symbols import as_integer
 from kern.text.tokenizer import Tokenizer
 

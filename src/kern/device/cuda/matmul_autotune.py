@@ -32,8 +32,8 @@ Algorithm = ctypes.Array[Any]
 Enqueue = Callable[[c_void_p], int]
 """Gives a product to a stream, by handle; cublasLt's status, 0 where it is accepted."""
 
-Place = Callable[[int, int, int], Enqueue]
-"""Addresses of W, A and C → the product there."""
+BindAddresses = Callable[[int, int, int], Enqueue]
+"""Addresses of W, A and C → the product of these matrices."""
 
 
 class Effort(NamedTuple):
@@ -62,21 +62,21 @@ class Problem:
     a_bytes: int
     c_bytes: int
 
-    def placed(self, algorithm: Algorithm, workspace: int) -> Place:
-        """What binds the product to addresses; all that its calls share is made here."""
+    def with_algorithm(self, algorithm: Algorithm, workspace: int) -> BindAddresses:
+        """The product by `algorithm`, to be bound to addresses; everything that its calls share is made here."""
         lw, la, lc = map(c_void_p, self.layouts)
         alpha, beta = map(c_void_p, self.scalars)
         handle, description, chosen = c_void_p(self.handle), c_void_p(self.description), byref(algorithm)
         matmul, space, size = cublaslt.matmul(), c_void_p(workspace), c_size_t(WORKSPACE_BYTES)
 
-        def place(w: int, a: int, c: int) -> Enqueue:
+        def bind(w: int, a: int, c: int) -> Enqueue:
             out = c_void_p(c)
             return partial(
                 matmul, handle, description, alpha, c_void_p(w), lw, c_void_p(a), la, beta, out, lc, out, lc,
                 chosen, space, size,
             )  # fmt: skip
 
-        return place
+        return bind
 
 
 def is_usable(problem: Problem, algorithm: Algorithm) -> bool:
@@ -162,7 +162,7 @@ class _Scratch:
     flush_bytes: int
 
     def call(self, problem: Problem, w: int, algorithm: Algorithm) -> Enqueue:
-        return problem.placed(algorithm, self.workspace)(w, self.a, self.c)
+        return problem.with_algorithm(algorithm, self.workspace)(w, self.a, self.c)
 
 
 @contextmanager
