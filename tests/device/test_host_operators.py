@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kern.device.base import DeviceError
 from kern.device.host.device import HostDevice
 from kern.manifest.launches import OperatorLaunch
-from kern.verifier.externs import EXTERNS
+from kern.verifier.operators import EXTERNS
 
 BF16 = ml_dtypes.bfloat16
 NAMES = tuple(EXTERNS)
