@@ -18,7 +18,7 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
-from kern.cli.units import binary
+from kern.cli.terminal import binary
 from kern.runtime.loading import load
 from kern.text.tokenizer import Tokenizer
 from support.processes import ONE_FAMILY, started

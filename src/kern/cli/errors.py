@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import typer
 
 from kern.cli import diagnostics
-from kern.cli.json_text import json_text
+from kern.cli.outputs import json_text
 from kern.cli.terminal import printable
 from kern.files.user_cache import CacheIgnored
 from kern.manifest.errors import KernError, variant
