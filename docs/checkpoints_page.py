@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kern.checkpoints.fields import Table, accepted
-from kern.checkpoints.generation_fields import GENERATION_FIELDS
 from kern.checkpoints.gguf_fields import ARCHITECTURE_FIELDS, GGUF_FIELDS
-from kern.checkpoints.hf_fields import HF_FIELDS, ROPE_FIELDS
+from kern.checkpoints.hf_fields import GENERATION_FIELDS, HF_FIELDS, ROPE_FIELDS
 from kern.checkpoints.tensors import IRRELEVANT
 from kern.models.speculation.checkpoint import CONFIDENCE
 from kern.models.speculation.fields import DRAFT_FIELDS

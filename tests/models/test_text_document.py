@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gguf
 
-from kern.checkpoints.gguf_text_fields import TEXT_FIELDS
+from kern.checkpoints.gguf_fields import TEXT_FIELDS
 from kern.checkpoints.gguf_tokenizer import PRE_TOKENIZERS
 from kern.contracts.text import TEXT_VERSION, TextSettings
 from kern.text.tokenizer_file import MAX_BYTES

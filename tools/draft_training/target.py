@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draft_training.layers import keys_values, mlp, queries, rms_norm
 from kern.checkpoints.checkpoint import Checkpoint
-from kern.checkpoints.hf_names import parameter_shapes
+from kern.checkpoints.config import parameter_shapes
 
 
 @dataclass(frozen=True)

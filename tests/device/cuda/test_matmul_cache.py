@@ -97,7 +97,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_where(tmp_path: Pa
 USE = """
 import ctypes, sys, warnings
 from pathlib import Path
-from kern.cli.warned import show_warnings
+from kern.cli.errors import show_warnings
 from kern.device.cuda.matmul_cache import ALGORITHM_BYTES, AlgorithmCache, Shape
 show_warnings()
 shape = Shape("op", 1, 2, 3, 4, 5, 6)
