@@ -139,8 +139,8 @@ QUOTES: Final = (
     Quote(SPECULATION, "`kern bench --spec` measures a round at {} ms there, {} steps.", "h200-smollm2-spec",
           ("bench/spec/ms_per_round", "bench/spec/round_per_step")),
     Quote(SPECULATION, "take {} ms for one row", "h200-kernels", ("sweep/0/products *1e-3",)),
-    Quote(SPECULATION, "seven steps take {} µs; {} if every part may stay in the cache, and {} if none may", "h200-chain",
-          ("chains/2/us", "chains/0/us", "chains/5/us")),
+    Quote(SPECULATION, "seven steps take {} µs; {} if every part may stay in the cache, and {} if none may",
+          "h200-chain", ("chains/2/us", "chains/0/us", "chains/5/us")),
     Quote(SPECULATION, "| as built | {} |", "host-smollm2-ablations", ("tokens_per_round/as built",)),
     *(Quote(SPECULATION, f"| {fault} | {{}} |", "host-smollm2-ablations", (f"tokens_per_round/{fault}",))
       for fault in ("taps one layer early", "the block attends causally", "taps one layer late",

@@ -67,8 +67,8 @@ The share of rounds that accept draft k, of those that accept all before it:
 
 ## Not for
 
-Another target, or this one fine-tuned: the text stays right, but fewer drafts are accepted. Text unlike the training text
-(English prose, lists, short programs, by the target itself) is guessed less well.
+Another target, or this one fine-tuned: the text stays right, but fewer drafts are accepted. Text unlike the training
+text (English prose, lists, short programs, by the target itself) is guessed less well.
 """
 
 
