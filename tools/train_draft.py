@@ -49,11 +49,8 @@ _SEEDS = 2**32
 """A generator's seed has 64 bits, and each generated batch has its own, derived from this."""
 
 
-class UsageError(KernError):
+class UsageError(KernError, code="usage", exit_code=2):
     """Invalid options."""
-
-    code = "usage"
-    exit_code = 2
 
 
 def generate(options: argparse.Namespace) -> None:
