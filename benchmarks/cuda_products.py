@@ -1,11 +1,11 @@
-"""What cublasLt's heuristic proposes for a model's products, as JSON on stdout: time, configuration, rounding.
+"""The candidates of cublasLt's heuristic for a model's products, as JSON on stdout: time, configuration, rounding.
 
     python benchmarks/cuda_products.py [--candidates 8] > benchmarks/results/cuda_products.json
 
-Each candidate is timed as the device times it when it chooses (weights from memory, median, microseconds). `sums`
-says what a product of whole numbers added to an old C in bfloat16 shows of an algorithm's rounding: `once` where
-each element is the exact sum rounded, `twice` where the product was rounded first, `either` where both would give
-what was found, else the largest error beyond the exact sum, as a share of |product| + |sum|.
+Each candidate is timed as the device does when it chooses (weights from memory, median, microseconds). `sums` is the
+algorithm's rounding, found from a product of whole numbers added to an old C in bfloat16: `once` if each element is
+the exact sum rounded, `twice` if the product was rounded first, `either` if both would give the result, else the
+largest error beyond the exact sum, as a share of |product| + |sum|.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONFIGURATION = {"id": 0, "tile": 1, "split_k": 2, "reduction": 3, "swizzle": 4,
 
 
 def configuration(algorithm: Algorithm) -> dict[str, int]:
-    """What an algorithm says of itself."""
+    """An algorithm's own attributes."""
     get = cublaslt._library()["cublasLtMatmulAlgoConfigGetAttribute"]
     found, value, written = {}, ctypes.c_int(0), ctypes.c_size_t(0)
     for name, attribute in CONFIGURATION.items():
