@@ -186,7 +186,7 @@ def placing(device: CudaDevice, folder: Path, size: int) -> dict[str, float]:
             regions = [FileRegion(at, min(step, size - at)) for at in range(0, size, step)]
             for attempt in ("first", "again"):
                 start = perf_counter()
-                placed = device.place(file.fileno(), regions, lambda done: None)
+                placed = device.load_regions(file.fileno(), regions, lambda done: None)
                 found[f"{name}_{attempt}_GB_per_s"] = size / (perf_counter() - start) / 1e9
                 placed.free()
     return found
