@@ -1,4 +1,4 @@
-"""What cublasLt's heuristic proposes for a model's products, as JSON on stdout: time, configuration, rounding.
+"""The candidates of cublasLt's heuristic for a model's products, as JSON on stdout: time, configuration, rounding.
 
     python benchmarks/cuda_products.py [--candidates 8] > benchmarks/results/cuda_products.json
 
@@ -40,7 +40,7 @@ CONFIGURATION = {"id": 0, "tile": 1, "split_k": 2, "reduction": 3, "swizzle": 4,
 
 
 def configuration(algorithm: Algorithm) -> dict[str, int]:
-    """What an algorithm says of itself."""
+    """An algorithm's own attributes."""
     get = cublaslt._library()["cublasLtMatmulAlgoConfigGetAttribute"]
     found, value, written = {}, ctypes.c_int(0), ctypes.c_size_t(0)
     for name, attribute in CONFIGURATION.items():

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kern.artifact import Resolution, open_folder
-from kern.cli.json_text import json_text
-from kern.cli.terminal import printable
-from kern.cli.units import binary
+from kern.cli.outputs import json_text
+from kern.cli.terminal import binary, printable
 from kern.contracts.text import call_limits
 from kern.manifest.counts import counted
 from kern.manifest.expressions import Expr, show

@@ -16,7 +16,7 @@ ALIGNMENT: Final = arrays.ALIGNMENT
 """Every address that a device allocates, and every buffer in its memory, is a multiple of this many bytes."""
 
 
-class DeviceError(KernError, code="device"):
+class DeviceError(KernError, code="device", help="`kern doctor` shows the devices of this machine"):
     """A device refused something, or failed."""
 
 
@@ -25,11 +25,11 @@ OutOfMemory = variant(DeviceError, "out-of-memory", "The device has less free me
 ModuleError = variant(DeviceError, "module-unusable", "A module does not load, or lacks a symbol.")
 
 
-class LaunchError(DeviceError, code="launch-failed"):
+class LaunchError(DeviceError, code="launch-failed", help="prepare it with modules and operators of the same device"):
     """A launch failed. The message names it."""
 
 
-class CudaError(DeviceError, code="cuda-call-failed"):
+class CudaError(DeviceError, code="cuda-call-failed", help="`nvidia-smi` and the kernel log (dmesg) may say more"):
     """A call to the CUDA driver or one of its libraries failed."""
 
 

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Mapping
 from typing import SupportsIndex
 
+import numpy as np
+
 from kern.manifest.errors import variant
 from kern.manifest.expressions import Interval
 from kern.runtime.errors import CallError
@@ -50,7 +52,7 @@ def checked(needed: frozenset[str], ranges: Mapping[str, Interval], values: Valu
 def as_integer(value: object) -> int | None:
     """The integer that `value` is, of Python, numpy or the like; None for anything else, booleans too."""
     try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+        return None if isinstance(value, bool | np.bool_) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
 
