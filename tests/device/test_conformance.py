@@ -270,7 +270,7 @@ def test_an_unknown_operator_is_refused_with_the_known_ones(device: Device, requ
         device.prepare([OperatorLaunch("head", "fft", ())])
 
 
-def test_a_module_without_a_symbol_and_bytes_that_are_no_module_are_refused(
+def test_unknown_symbols_and_bytes_that_are_not_a_module_are_refused(
     platform: Platform, device: Device, function: Function
 ) -> None:
     module = device.load_module(platform.image)
@@ -286,7 +286,7 @@ def test_a_module_without_a_symbol_and_bytes_that_are_no_module_are_refused(
             device.load_module(image)
 
 
-def test_what_is_not_the_device_s_own_is_refused_by_name(
+def test_functions_and_lists_of_another_device_are_refused_by_name(
     platform: Platform, device: Device, stream: Stream, function: Function, make_launch: MakeLaunch
 ) -> None:
     class Foreign:

@@ -82,7 +82,7 @@ def test_a_kernel_receives_the_geometry_and_the_threads(
     assert received == (7, 2**31 - 1, 3, 32, 4, 2, 4096, 2)
 
 
-def test_devices_of_different_threads_launch_side_by_side(compile_c: Compile, make_launch: MakeLaunch) -> None:
+def test_devices_with_different_thread_counts_coexist(compile_c: Compile, make_launch: MakeLaunch) -> None:
     seen = []
     devices = [HostDevice(threads=count) for count in (1, 3)]
     prepared = []

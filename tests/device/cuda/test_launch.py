@@ -196,7 +196,7 @@ def test_a_dependent_launch_starts_before_its_primary_ends_and_sees_its_writes(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cluster", [None, (2, 1, 1), (8, 1, 1)])
-def test_clusters_have_the_size_asked_for(
+def test_clusters_have_the_requested_size(
     device: Device,
     stream: Stream,
     compile_cuda: Compile,
@@ -273,7 +273,7 @@ def test_more_than_a_block_can_have_is_refused_by_name(
         device.prepare([make_launch(bounded, "ptr i32", 0, 0)])
 
 
-def test_limits_and_occupancy_are_the_functions_own(device: Device, compile_cuda: Compile) -> None:
+def test_limits_and_occupancy_are_those_of_the_function(device: Device, compile_cuda: Compile) -> None:
     module = device.load_module(compile_cuda(SHARED))
     fixed, bounded, shared = (module.function(name) for name in ("static_shared", "bounded", "shared_sum"))
     assert (fixed.limits.static_shared_mem, bounded.limits.static_shared_mem) == (4096, 0)

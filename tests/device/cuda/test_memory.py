@@ -1,4 +1,4 @@
-"""Memory on a GPU: allocation, files placed in it, writes and reads through pinned staging."""
+"""Memory on a GPU: allocation, files loaded into it, writes and reads through pinned staging."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def random_bytes(size: int, seed: int = 0) -> bytes:
     return np.random.default_rng(seed).bytes(size)
 
 
-def test_too_much_is_refused_before_anything_is_taken(device: Device) -> None:
+def test_too_much_is_refused_before_anything_is_allocated(device: Device) -> None:
     free = device.free_memory()
     with pytest.raises(OutOfMemory, match=f"{1 << 45:,} bytes are needed on cuda:0 and [0-9,]+ are free"):
         device.alloc(1 << 45)
@@ -98,7 +98,7 @@ def weights(tmp_path: Path) -> tuple[int, bytes]:
     return os.open(path, os.O_RDONLY), data
 
 
-def test_regions_are_placed_whole_wherever_they_start(
+def test_regions_are_loaded_completely_wherever_they_start(
     device: Device, stream: Stream, weights: tuple[int, bytes]
 ) -> None:
     file, data = weights
@@ -111,20 +111,20 @@ def test_regions_are_placed_whole_wherever_they_start(
         *(FileRegion(index * 911, index + 1) for index in range(300)),
     ]
     done: list[int] = []
-    placed = device.load_regions(file, regions, done.append)
+    loaded = device.load_regions(file, regions, done.append)
     os.close(file)
     total = sum(region.size for region in regions)
-    assert sum(done) == total <= placed.allocated
+    assert sum(done) == total <= loaded.allocated
     assert max(done) < 16 * MIB  # in steps
-    for region, address in zip(regions, placed.addresses, strict=True):
+    for region, address in zip(regions, loaded.addresses, strict=True):
         assert address % ALIGNMENT == 0
         expected = data[region.offset : region.offset + region.size]
         assert device.read(address, region.size, stream).wait() == expected
-    placed.free()
-    placed.free()
+    loaded.free()
+    loaded.free()
 
 
-def test_a_region_outside_the_file_is_refused_before_anything_is_taken(
+def test_a_region_outside_the_file_is_refused_before_anything_is_allocated(
     device: Device, weights: tuple[int, bytes]
 ) -> None:
     free = device.free_memory()
@@ -135,7 +135,7 @@ def test_a_region_outside_the_file_is_refused_before_anything_is_taken(
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, DeviceError])
-def test_placing_that_is_stopped_gives_everything_back(
+def test_loading_regions_that_is_stopped_frees_everything(
     device: Device, weights: tuple[int, bytes], failure: type[BaseException]
 ) -> None:
     free = device.free_memory()
