@@ -48,7 +48,7 @@ class Taken:
         """Tokens per second."""
         return self.tokens / self.seconds
 
-    def beside(self, plain: Taken) -> Mapping[str, float]:
+    def compared_with(self, plain: Taken) -> Mapping[str, float]:
         """Tokens per second, and where there were rounds, tokens per round and the speedup over `plain`."""
         if not self.rounds:
             return {"tokens": self.tokens, "tokens_per_s": self.rate}
@@ -82,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     prompts = [each["prompt"] for each in json.loads(options.prompts.read_text())]
     taken = measure(options.artifact, prompts, options.tokens)
-    ways = {way: each.beside(taken["plain"]) for way, each in taken.items()}
+    ways = {way: each.compared_with(taken["plain"]) for way, each in taken.items()}
     print(json.dumps({**about(["python", *sys.argv]), "prompts": len(prompts), **ways}, indent=1))
 
 

@@ -127,7 +127,7 @@ def _text(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTim
         for prefill in found.prefill
     ]
     lines.append(
-        f"memory   {found.bytes_per_step / 1e6:,.1f} MB a step: {found.bandwidth_share:.1%} of the "
+        f"memory   {found.bytes_per_step / 1e6:,.1f} MB per step: {found.bandwidth_share:.1%} of the "
         f"{rate(found.bandwidth)} that reading alone reaches"
     )
     if found.idle_us_per_step is not None:
@@ -141,7 +141,7 @@ def _rounds_text(rounds: RoundTimes, plain: Benchmark) -> list[str]:
     lines = [
         f"rounds   {rounds.ms_per_round:9.3f} ms/round  ({_steps(rounds, plain):.2f} x a decode step; "
         f"p10 {rounds.p10:.3f}, p90 {rounds.p90:.3f}, {counted(rounds.rounds, 'round')})",
-        f"tokens   {rounds.tokens_per_round:9.2f} a round  ({rounds.tokens_per_second:.1f} tokens/s, "
+        f"tokens   {rounds.tokens_per_round:9.2f} per round  ({rounds.tokens_per_second:.1f} tokens/s, "
         f"{_speedup(rounds, plain):.2f} x plain decoding)",
         "accepted " + ", ".join(f"{share:.1%}" for share in rounds.acceptance) + " of the rounds, by place",
     ]
