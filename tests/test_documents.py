@@ -27,6 +27,7 @@ from kern.text.tokenizer import Tokenizer
 from kern.verifier import check
 
 ROOT = Path(__file__).parents[1]
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_pages_made_from_the_code_are_current() -> None:
@@ -41,6 +42,12 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
             linked = page.parent / target if target else page
             assert linked.exists(), target
             assert not heading or heading in headings(linked), f"{target}#{heading}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", *(f"docs/{page}" for page in PAGES)])
+def test_the_modules_that_a_page_names_exist(page: str) -> None:
+    for name in re.findall(r"`(kern(?:\.\w+)+)", (ROOT / page).read_text()):
+        assert exists(name), name
 
 
 def test_the_manifest_in_the_format_reference_verifies() -> None:
@@ -227,6 +234,16 @@ def test_a_round_wired_wrongly_is_refused_as_shown(smollm2_spec: Path, tmp_path:
 
     found = [each.diagnostic for each in verify(tmp_path / "broken.json").diagnostics]
     assert re.findall(r"error\[(\w+)\]: (.*)", shown) == [(each.code, each.message) for each in found]
+
+
+def exists(name: str) -> bool:
+    """Whether there is a module of this name, or a name in one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return module.startswith("kern") and hasattr(importlib.import_module(module), attribute)
+    return True
 
 
 def headings(page: Path) -> set[str]:
