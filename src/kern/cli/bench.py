@@ -17,9 +17,7 @@ from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
 from kern.cli.terminal import printable
 from kern.cli.units import rate
 from kern.engine.generator import Generator
-from kern.engine.speculation import Driver
 from kern.manifest.counts import counted
-from kern.runtime.executable import Executable
 from kern.text.tokenizer import Tokenizer
 
 LENGTHS = (16, 128, 512, 2048)
@@ -33,7 +31,7 @@ def bench(
     steps: int,
     chunk: int | None,
     eager: bool,
-    spec: Driver | None,
+    spec: bool,
     trace: Path | None,
     decode_only: bool,
     as_json: bool,
@@ -48,7 +46,7 @@ def bench(
     tokenizer = Tokenizer.load(path)
     with loaded(path, options.fitting(tokenizer.settings), before) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
-        speculating = None if spec is None else Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
+        speculating = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=True) if spec else None
         if speculating is not None:
             room_for_rounds(speculating)  # so that a capacity too small is told before the measuring
         if not as_json:
@@ -57,7 +55,7 @@ def bench(
         found = benchmark(generator, () if decode_only else LENGTHS, steps)
         rounds = None if speculating is None else benchmark_rounds(speculating, steps)
         others = others_share(before_measuring, processor_times())
-        times = None if trace is None else _profiled(executable, tokenizer, found, trace)
+        times = None if trace is None else _profiled(generator, found, trace)
     print(_as_json(found, rounds, times, others) if as_json else _text(found, rounds, times))
     if others is not None and others > WORTH_A_WARNING:
         print(
@@ -69,9 +67,9 @@ def bench(
         print(f"the trace is in {printable(str(trace))}", file=sys.stderr)
 
 
-def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
+def _profiled(generator: Generator, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
     """Profile the step in the middle of those that were timed, write its trace, and sum its launches by kernel."""
-    launches = profile_decode(executable, tokenizer, PROMPT + (WARM_UP + found.decode.steps) // 2)
+    launches = profile_decode(generator, PROMPT + (WARM_UP + found.decode.steps) // 2)
     text = json_text(chrome_trace(launches, found.device)).encode()
     write_files(TRACE, {trace: lambda file: file.write(text)})
     return by_kernel(launches)

@@ -13,7 +13,6 @@ from kern.cli.prompt import MAX_TEXT_BYTES, UsageError, without_newline
 from kern.cli.streaming import stream
 from kern.engine.conversation import Conversation
 from kern.engine.generator import Generator
-from kern.engine.speculation import Driver
 from kern.engine.stop_strings import check_stops
 from kern.text.chat import chat_prompt, first_turn
 from kern.text.tokenizer import NoTokenizer, Tokenizer
@@ -28,7 +27,7 @@ def chat(
     *,
     max_tokens: int,
     stop: Sequence[str],
-    spec: Driver | None,
+    spec: bool,
 ) -> None:
     """Answer each line of the user, until there are no more. Raises PromptError once the capacity is full."""
     before = which_folder(path)

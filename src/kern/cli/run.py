@@ -10,9 +10,9 @@ from kern.cli.loading import LoadOptions, loaded, report, which_folder
 from kern.cli.progress import bar
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.streaming import stream, tokens_per_round
-from kern.engine.generator import Generation, Generator, check_prompt
+from kern.engine.generator import Generation, Generator
 from kern.engine.scoring import check_text, score
-from kern.engine.speculation import Driver
+from kern.engine.sequence import check_prompt
 from kern.engine.stop_strings import check_stops
 from kern.manifest.counts import counted
 from kern.text.tokenizer import NoTokenizer, Tokenizer
@@ -28,7 +28,7 @@ def run(
     stop: Sequence[str],
     chunk: int | None,
     eager: bool,
-    spec: Driver | None,
+    spec: bool,
     as_json: bool,
 ) -> None:
     """Generate after a prompt: streamed text, or one JSON object at the end."""
@@ -36,7 +36,7 @@ def run(
     tokenizer = Tokenizer.load(path)
     prompt = source.resolve(tokenizer)
     options = options.fitting(tokenizer.settings)
-    check_prompt(prompt, tokenizer, options.capacity)
+    check_prompt(prompt, tokenizer.settings, options.capacity)
     check_stops(stop, tokenizer)
     with loaded(path, options, before) as (executable, seconds):
         generator = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
@@ -64,7 +64,7 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
             "ms_per_token": generation.decode_s / count * 1e3 if count else None,
         },
     }
-    if generator.spec is not None:
+    if generator.spec:
         result["spec"] = {
             "rounds": len(generation.accepted),
             "tokens_per_round": tokens_per_round(generation) if generation.accepted else None,
@@ -81,12 +81,12 @@ def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) ->
         raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.engine.score")
     ids = tokenizer.encode(read_text(text))
     options = options.fitting(tokenizer.settings)
-    check_text(ids, tokenizer, options.capacity)
+    check_text(ids, tokenizer.settings, options.capacity)
     with loaded(path, options, before) as (executable, seconds):
         if not as_json:
             report(executable, seconds, options)
         with bar("scoring") as progress:
-            found = score(executable, tokenizer, ids, progress=progress)
+            found = score(executable, tokenizer.settings, ids, progress=progress)
     if as_json:
         print(json_text({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
     else:
