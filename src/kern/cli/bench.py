@@ -11,14 +11,13 @@ from kern.bench.profile import KernelTime, by_kernel, chrome_trace, profile_deco
 from kern.bench.rounds import RoundTimes, benchmark_rounds, room_for_rounds
 from kern.bench.steps import PROMPT, WARM_UP, Benchmark, benchmark
 from kern.cli.json_text import json_text
-from kern.cli.loading import LoadOptions, loaded, report, which_folder
+from kern.cli.loading import LoadOptions, loaded_model, report
 from kern.cli.outputs import check_path, write_files
 from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
 from kern.cli.terminal import printable
 from kern.cli.units import rate
 from kern.engine.generator import Generator
 from kern.manifest.counts import counted
-from kern.text.tokenizer import Tokenizer
 
 LENGTHS = (16, 128, 512, 2048)
 TRACE = "the trace"
@@ -42,15 +41,13 @@ def bench(
     """
     if trace is not None:
         check_path(TRACE, trace)  # so that a wrong path is reported before the measuring
-    before = which_folder(path)
-    tokenizer = Tokenizer.load(path)
-    with loaded(path, options.fitting(tokenizer.settings), before) as (executable, seconds):
-        generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
-        speculating = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=True) if spec else None
+    with loaded_model(path, options, lambda _: None) as (model, _, seconds):
+        generator = model.generator(chunk=chunk, eager=eager)
+        speculating = model.generator(chunk=chunk, eager=eager, spec=True) if spec else None
         if speculating is not None:
-            room_for_rounds(speculating)  # so that a capacity too small is told before the measuring
+            room_for_rounds(speculating)  # so that a capacity too small is reported before the measuring
         if not as_json:
-            report(executable, seconds, options, (speculating or generator).graphs)
+            report(model.executable, seconds, options, (speculating or generator).graphs)
         before_measuring = processor_times()
         found = benchmark(generator, () if decode_only else LENGTHS, steps)
         rounds = None if speculating is None else benchmark_rounds(speculating, steps)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kern.cli.interrupts import heeded
-from kern.cli.loading import LoadOptions, loaded, report, which_folder
+from kern.cli.loading import LoadOptions, loaded_model, report
 from kern.cli.prompt import MAX_TEXT_BYTES, UsageError, without_newline
 from kern.cli.streaming import stream
 from kern.engine.conversation import Conversation
@@ -30,16 +30,17 @@ def chat(
     spec: bool,
 ) -> None:
     """Answer each line of the user, until there are no more. Raises PromptError once the capacity is full."""
-    before = which_folder(path)
-    tokenizer = Tokenizer.load(path)
-    if not tokenizer.has_vocabulary:
-        raise NoTokenizer("this folder has no tokenizer", "run it with token ids, `kern run DIR --prompt-ids 1,2,3`")
-    check_stops(stop, tokenizer)
-    options = options.fitting(tokenizer.settings)
-    chat_prompt(tokenizer, first_turn(system, "hello"))  # so that a template that fails is reported before loading
-    with loaded(path, options, before) as (executable, seconds):
-        generator = Generator(executable, tokenizer, spec=spec)
-        report(executable, seconds, options, generator.graphs)
+
+    def prepare(tokenizer: Tokenizer) -> None:
+        if not tokenizer.has_vocabulary:
+            help = "run it with token ids, `kern run DIR --prompt-ids 1,2,3`"
+            raise NoTokenizer("this folder has no tokenizer", help)
+        check_stops(stop, tokenizer)
+        chat_prompt(tokenizer, first_turn(system, "hello"))  # so that a template that fails is reported before loading
+
+    with loaded_model(path, options, prepare) as (model, _, seconds):
+        generator = model.generator(spec=spec)
+        report(model.executable, seconds, options, generator.graphs)
         conversation = Conversation(generator, system)
         for text in _lines():
             if text.strip():
