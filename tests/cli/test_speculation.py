@@ -77,7 +77,9 @@ def test_a_capacity_too_small_for_a_round_is_reported_before_the_measuring(
 def test_a_folder_without_a_draft_is_one_line(kern: Kern, tiny: Path, command: list[str]) -> None:
     done = kern(*command, tiny, "--spec")
     assert (done.code, done.out) == (1, "")
-    assert "kern: this folder has no draft model to speculate with\nhelp: build it with" in done.err
+    assert (
+        "kern: error[text-contract]: this folder has no draft model to speculate with\nhelp: build it with" in done.err
+    )
     assert "Traceback" not in done.err
 
 

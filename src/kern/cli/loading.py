@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from kern.artifact.folder import open_folder
-from kern.cli import diagnostics
 from kern.cli.progress import bar
 from kern.cli.terminal import printable, wrapped
 from kern.cli.units import binary
@@ -22,7 +21,6 @@ from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text.tokenizer import Tokenizer
-from kern.verification.report import InvalidArtifact
 
 Loaded = TypeVar("Loaded", Executable, TextModel)
 Prepared = TypeVar("Prepared")
@@ -47,7 +45,7 @@ class LoadOptions:
 
 @contextmanager
 def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float]]:
-    """The executable and the seconds that loading took; an invalid artifact's diagnostics are shown."""
+    """The executable and the seconds that loading took."""
     executable, seconds = _load(partial(load, path), options)
     with executable:
         yield executable, seconds
@@ -74,19 +72,15 @@ def loaded_model(
 
 def _load(load: Callable[..., Loaded], options: LoadOptions) -> tuple[Loaded, float]:
     start = time.perf_counter()
-    try:
-        with bar("loading", quiet=options.quiet) as progress:
-            loaded = load(
-                device=options.device,
-                capacity=options.capacity,
-                weights=options.weights,
-                check=options.check,
-                tune=options.tune,
-                progress=progress,
-            )
-    except InvalidArtifact as error:
-        diagnostics.show(error.report)
-        raise
+    with bar("loading", quiet=options.quiet) as progress:
+        loaded = load(
+            device=options.device,
+            capacity=options.capacity,
+            weights=options.weights,
+            check=options.check,
+            tune=options.tune,
+            progress=progress,
+        )
     device = (loaded.executable if isinstance(loaded, TextModel) else loaded).device
     if options.tune and not device.chooses_algorithms:
         options.note(f"nothing to tune: device {device.name} has one algorithm for each operator")

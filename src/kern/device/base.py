@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from kern.manifest import arrays
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.launches import EntryPoint, Launch
 from kern.manifest.params import Layout
 from kern.manifest.types import Dim3
@@ -16,35 +16,21 @@ ALIGNMENT: Final = arrays.ALIGNMENT
 """Every address that a device gives out, and every buffer placed in it, is a multiple of this many bytes."""
 
 
-class DeviceError(KernError):
-    """A device refused or failed."""
-
-    code: ClassVar[str] = "device"
+class DeviceError(KernError, code="device"):
+    """A device refused something, or failed."""
 
 
-class DeviceUnavailable(DeviceError):
-    """No such device on this machine, or not in this installation."""
-
-    code: ClassVar[str] = "no-device"
-    exit_code: ClassVar[int] = 2
+DeviceUnavailable = variant(DeviceError, "device-unavailable", "The device or its driver is missing.", exit_code=2)
+OutOfMemory = variant(DeviceError, "out-of-memory", "The device has less free memory than is needed.")
+ModuleError = variant(DeviceError, "module-unusable", "A module does not load, or lacks a symbol.")
 
 
-class OutOfMemory(DeviceError):
-    """A device has less free memory than is needed."""
-
-    code: ClassVar[str] = "out-of-memory"
+class LaunchError(DeviceError, code="launch-failed"):
+    """A launch failed. The message names it."""
 
 
-class ModuleError(DeviceError):
-    """A module does not load, or lacks a symbol."""
-
-    code: ClassVar[str] = "module"
-
-
-class LaunchError(DeviceError):
-    """A launch failed; the message names it."""
-
-    code: ClassVar[str] = "launch"
+class CudaError(DeviceError, code="cuda-call-failed"):
+    """A call to the CUDA driver or one of its libraries failed."""
 
 
 class Memory(Protocol):
@@ -217,10 +203,10 @@ class Device(Protocol):
         cannot launch, DeviceError for an unknown operator.
         """
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order.
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order. Raises LaunchError naming a launch that is refused.
 
-        With `check`, wait after each launch and raise LaunchError naming the one that failed.
+        An error of a kernel is raised by whatever waits next; where the list has one launch, it names that launch.
         """
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:

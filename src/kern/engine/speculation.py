@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.contracts.text import round_calls
 from kern.engine.choices import chosen
 from kern.engine.decoding import decode, stride
 from kern.engine.sequence import PagedSequence
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.runtime.arrays import PendingArray
 
 BEGIN: Final = ("begin_spec", 1)
 
 
-class Disagreement(KernError):
-    """The device accepted a number of drafts that no round can accept."""
-
-    code: ClassVar[str] = "speculation"
+Disagreement = variant(KernError, "draft-disagreement", "A round accepted a number of drafts that no round can.")
 
 
 @dataclass(frozen=True, slots=True)

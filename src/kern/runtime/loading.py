@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.artifact.resolve import Resolution
@@ -13,9 +13,10 @@ from kern.artifact.targets import runs_on
 from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
+from kern.manifest.errors import variant
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
-from kern.runtime.executable import Executable, Loaded
+from kern.runtime.executable import Executable
 from kern.runtime.lowering import link
 from kern.runtime.memory.allocation import Progress, allocate
 from kern.runtime.memory.planner import plan
@@ -26,16 +27,8 @@ from kern.verifier import VerifiedManifest
 AUTO: Final = "auto"
 
 
-class WrongTarget(DeviceError):
-    """A kernel file is built for what the device does not run."""
-
-    code: ClassVar[str] = "target"
-
-
-class AbiMismatch(DeviceError):
-    """The device's own answer about a function differs from what the manifest declares."""
-
-    code: ClassVar[str] = "abi"
+WrongTarget = variant(DeviceError, "wrong-target", "A kernel file is built for a target that the device does not run.")
+AbiMismatch = variant(DeviceError, "abi-mismatch", "The device reports another ABI for a function than the manifest.")
 
 
 def load(
@@ -74,8 +67,10 @@ def load(
         linked = link(manifest, _functions(target, manifest, resolution, resources))
         stream = target.stream()
         resources.callback(stream.close)
-        loaded = Loaded(folder.path, verified, resolution, target, stream, planned, bases, linked, capacity, sequences)
-        return Executable(loaded, resources.pop_all(), check=check)
+        return Executable(
+            folder.path, verified, resolution, planned, bases, linked, target, stream, resources.pop_all(),
+            capacity=capacity, sequences=sequences, check=check,
+        )  # fmt: skip
 
 
 def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:

@@ -10,20 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kern.artifact.types import StepKey
+from kern.manifest.effects import Given, given
 from kern.manifest.expressions import Sym, evaluate
 from kern.manifest.launches import EntryPoint, KernelLaunch, Launch, OperatorLaunch
 from kern.manifest.params import Layout, Param, Scalar, layout
-from kern.manifest.types import (
-    Arg,
-    BufferArg,
-    Dispatch,
-    DispatchArg,
-    ExprArg,
-    Manifest,
-    ScratchArg,
-    StateArg,
-    Step,
-)
+from kern.manifest.types import BufferArg, Dispatch, ExprArg, Manifest, ScratchArg, StateArg, Step
 from kern.runtime.memory.address_table import ProgramAddresses
 
 _FORMATS: Final[dict[Scalar, str]] = {"i32": "i", "u32": "I", "i64": "q", "f32": "f", "u8": "B"}
@@ -74,10 +65,9 @@ def _dispatch(
     addresses: ProgramAddresses,
     linked: Mapping[StepKey, LinkedStep],
 ) -> Iterator[Launch]:
-    given = [_argument(arg, values, addresses) for arg in dispatch.args]
     where = f"{program} · {dispatch.label or f'dispatch {index}'} · {dispatch.kernel}"
     for number, step in enumerate(manifest.kernels[dispatch.kernel].impl.steps):
-        arguments = _step_arguments(step, given, index, addresses)
+        arguments = [_value(operand, index, values, addresses) for operand in given(step, dispatch.args)]
         label = f"{where} · step {number}"
         if step.extern is not None:
             yield OperatorLaunch(label, step.extern, tuple(int(value) for value in arguments))
@@ -103,33 +93,21 @@ def _kernel_launch(
     )
 
 
-def _argument(arg: DispatchArg, values: Mapping[str, int], addresses: ProgramAddresses) -> int | float:
-    match arg:
+def _value(operand: Given | None, dispatch: int, values: Mapping[str, int], addresses: ProgramAddresses) -> int | float:
+    match operand:
         case BufferArg():
-            return addresses.buffers[arg.buf] + arg.offset
+            return addresses.buffers[operand.buf] + operand.offset
         case StateArg():
-            return addresses.states[arg.state] + arg.offset
+            return addresses.states[operand.state] + operand.offset
+        case ScratchArg():
+            return addresses.scratch[dispatch, operand.scratch] + operand.offset
         case Sym():
-            return values[arg.sym]
+            return values[operand.sym]
         case ExprArg():
-            return evaluate(arg.expr, values)
+            return evaluate(operand.expr, values)
         case _:
-            return arg.value
-
-
-def _step_arguments(
-    step: Step, given: Sequence[int | float], dispatch: int, addresses: ProgramAddresses
-) -> list[int | float]:
-    arguments: list[int | float] = []
-    for arg in step.args:
-        match arg:
-            case Arg():
-                arguments.append(given[arg.arg])
-            case ScratchArg():
-                arguments.append(addresses.scratch[dispatch, arg.scratch] + arg.offset)
-            case _:
-                arguments.append(arg.value)
-    return arguments
+            assert operand is not None
+            return operand.value
 
 
 def _packing(params: Sequence[Param]) -> tuple[Layout, struct.Struct]:

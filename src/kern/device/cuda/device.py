@@ -89,20 +89,16 @@ class CudaDevice:
         """
         return launch.prepare(self._context, launches, self._bind_operator)
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
         """Enqueue the list.
 
-        Raises LaunchError for a launch that is refused. A fault is told by whatever waits next; with `check`
-        each launch is waited for, and the LaunchError names it. After a fault nothing more runs in this
-        process on this GPU.
+        Raises LaunchError for a launch that is refused. An error of a kernel is raised by whatever waits next.
+        After it, nothing more runs in this process on this GPU.
         """
         own, listed = own_stream(stream, self._context), _own(prepared)
         with self._context:
-            if check:
-                launch.run_checked(self._context, listed, own)
-            else:
-                self._context.launched(own.number, listed.title)
-                launch.run(self._context, listed, own)
+            self._context.launched(own.number, listed.title, len(listed))
+            launch.run(self._context, listed, own)
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
         """Run the list with an event between any two launches; seconds of each, to about 0.5 µs.
@@ -111,7 +107,7 @@ class CudaDevice:
         includes the gap before it where the host is slower than the GPU: a list's sum need not equal its run time.
         """
         listed, own = _own(prepared), own_stream(stream, self._context)
-        self._context.launched(own.number, listed.title)
+        self._context.launched(own.number, listed.title, len(listed))
         return launch.profile(self._context, listed, own)
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy:

@@ -124,17 +124,6 @@ def run(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
             raise prepared.refused(context, call, status)
 
 
-def run_checked(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
-    """Run the list, waiting after each launch. Raises LaunchError naming the one that fails."""
-    stream.synchronize()  # what was given before is not this list's fault
-    for call, label in zip(prepared.calls(stream), prepared.labels, strict=True):
-        if status := call():
-            raise prepared.refused(context, call, status)
-        (result,) = driver.cuStreamSynchronize(stream.handle)
-        if result:
-            raise context.faulted(result, f" in {label}", "see what the kernel is given there")
-
-
 def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tuple[float, ...]:
     """Run the list with an event between any two launches; the seconds from each event to the next."""
     with context:

@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from cuda.bindings import driver
 
+from kern.device.base import CudaError
 from kern.device.cuda import cublaslt
-from kern.device.cuda.context import Context, CudaError
+from kern.device.cuda.context import Context
 from kern.device.cuda.matmul_cache import ALGORITHM_BYTES, WORKSPACE_BYTES
 from kern.device.cuda.memory import CudaMemory
 from kern.device.cuda.stream import CudaStream, Event

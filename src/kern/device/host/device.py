@@ -108,8 +108,8 @@ class HostDevice:
         """
         return prepare(launches, self.threads)
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order; it has run when this returns, so `check` changes nothing.
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order; it has run when this returns.
 
         A kernel that crashes ends the process; `kern.device.host.crashes` names its launch on stderr.
         """
