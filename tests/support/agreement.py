@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.engine import Generator
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support.host_driven import HostDriven
 
 F32 = NDArray[np.float32]
 
@@ -38,7 +38,7 @@ def run(
 ) -> Run:
     """Generate `count` ids step by step and keep the logits of each; `options` are the generator's."""
     with load(folder, capacity=capacity, sharing=False, check=check) as executable:
-        generator = Generator(executable, Tokenizer.load(folder), host_fed=True, **options)
+        generator = HostDriven(executable, Tokenizer.load(folder), **options)
         generation = generator.generate(prompt, max_tokens=count, ignore_stop=True)
         logits = [executable.read("logits", {"tokens": 1})[0] for _ in generation]
     return Run(prompt, generation.output_ids, np.array(logits))

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kern.engine import Generator
 from kern.runtime.executable import Executable
 from kern.text import Tokenizer
+from support import host_driven
 from support.agreement import Logits, agreement, run
 from support.held_out import Kind, Prompt
 
@@ -30,7 +30,7 @@ def speak(
     executable: Executable, tokenizer: Tokenizer, prompts: Iterable[Prompt], most: int, **options: Any
 ) -> list[Spoken]:
     """At most `most` tokens after each prompt, up to a stop token; `options` are the generator's."""
-    generator, found = Generator(executable, tokenizer, **options), []
+    generator, found = host_driven.generator(executable, tokenizer, **options), []
     for prompt in prompts:
         generation = generator.generate(prompt.ids(tokenizer), max_tokens=most)
         for _ in generation:
