@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kern.cli.json_text import json_text
 
 from kern.cli.diagnostics import as_dict
+from kern.cli.outputs import json_text
 from kern.manifest.reading import MAX_FAULTS, read
 from kern.verification.report import locate
 from kern.verifier import check
