@@ -130,7 +130,7 @@ def test_two_names_of_one_setting_must_agree() -> None:
 
 def scored(folder: Path) -> float:
     with load(folder, capacity=64) as executable:
-        return score(executable, Tokenizer.load(folder), IDS).nll
+        return score(executable, Tokenizer.load(folder).settings, IDS).nll
 
 
 def saved(folder: Path, checkpoint: SharpCheckpoint, rope: dict[str, Any]) -> Path:

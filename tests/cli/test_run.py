@@ -639,26 +639,50 @@ def test_an_error_is_json_too_where_json_is_asked_for(kern: Kern, tmp_path: Path
         assert done.err == f"kern: error[{code}]: {error['message']}\nhelp: {error['help']}\n"
 
 
-@pytest.mark.parametrize(
-    "command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1), ("chat",)]
-)
-def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
-    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
-) -> None:
-    folder = shutil.copytree(tiny, tmp_path / "model")
-    load = Tokenizer.load.__func__  # type: ignore[attr-defined]
+COMMANDS = [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1, "--decode-only")]
 
-    def load_and_replace(cls: type[Tokenizer], path: Path) -> object:
-        read = load(cls, path)
-        folder.rename(tmp_path / "old")
-        shutil.copytree(tiny, folder)
-        return read
 
-    monkeypatch.setattr(Tokenizer, "load", classmethod(load_and_replace))
+@pytest.fixture
+def any_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder has a tokenizer, of which any text is three tokens."""
     monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
-    monkeypatch.setattr("kern.cli.chat.chat_prompt", lambda *said: [1, 2, 3])
-    refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_folder_is_opened_once(kern: Kern, tiny: Path, any_text: None, command: tuple[object, ...]) -> None:
+    opened: list[str] | None = []
+
+    def note(event: str, args: tuple[object, ...]) -> None:
+        if opened is not None and event == "open" and str(args[0]).startswith(str(tiny)):
+            opened.append(str(args[0]))
+
+    sys.addaudithook(note)
+    done = kern(command[0], tiny, *command[1:])
+    found, opened = opened, None  # a hook stays for good
+    assert (done.code, found) == (0, [str(tiny)])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_replaced_while_it_is_open_runs_as_it_was(
+    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_text: None, command: tuple[object, ...]
+) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    read = Tokenizer.load.__func__  # type: ignore[attr-defined]
+
+    def read_and_replace(cls: type[Tokenizer], opened: object) -> object:
+        tokenizer = read(cls, opened)
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+        (folder / "manifest.json").write_text("{}")
+        return tokenizer
+
+    monkeypatch.setattr(Tokenizer, "load", classmethod(read_and_replace))
+    done = kern(command[0], folder, *command[1:], "--json")
+    assert done.code == 0, done
+    if command[0] == "run":
+        monkeypatch.undo()
+        assert done.json["output_ids"] == kern(command[0], tiny, *command[1:], "--json").json["output_ids"]
 
 
 def test_the_package_runs_as_a_module() -> None:
