@@ -286,7 +286,7 @@ def test_a_gguf_without_vocab_size_has_the_rows_of_its_embedding() -> None:
     del metadata["llama.vocab_size"]
 
     assert from_gguf(metadata, tied_embeddings=True, rows=512) == gguf({})
-    with pytest.raises(UnsupportedModel, match="the number of tokens is 512, and token_embd"):
+    with pytest.raises(UnsupportedModel, match="the number of tokens is 512, but token_embd"):
         from_gguf(metadata, tied_embeddings=True, rows=500)
 
 

@@ -240,11 +240,11 @@ def test_integer_scores_are_scores() -> None:
 @pytest.mark.parametrize(
     ("edits", "says"),
     [
-        ({"scores": [-1000.0] * 13}, "one score"),
+        ({"scores": [-1000.0] * 13}, "the same score"),
         ({"scores": [float("nan")] * 13}, "is not a number"),
         ({"scores": [0.0]}, "1 scores for 13 tokens"),
-        ({"scores": None}, "lacks tokenizer.ggml.scores"),
-        ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 5, 1, 1]}, "'ab' is unused, and part of texts"),
+        ({"scores": None}, "the GGUF has no tokenizer.ggml.scores"),
+        ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 5, 1, 1]}, "'ab' is marked as unused"),
         ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 7, 1, 1]}, "'ab' has the unknown type 7"),
         ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces"),
         ({"precompiled_charsmap": [1, 2]}, "precompiled_charsmap"),

@@ -112,7 +112,7 @@ def test_a_tensor_of_another_dtype_is_refused(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("qwen3"))
     save_tensors(folder / "model.safetensors", {"model.norm.weight": np.ones(128, np.int8)})
 
-    with pytest.raises(CheckpointError, match="stored as I8"):
+    with pytest.raises(CheckpointError, match="has the dtype I8"):
         HuggingFaceCheckpoint(folder).tensor("model.norm.weight")
 
 
@@ -144,7 +144,7 @@ def read_everything(folder: Path) -> None:
         ("tokenizer_config.json", '{"chat_template": [{"name": ["default"], "template": "T"}]}', "chat_template is"),
         ("tokenizer_config.json", '{"chat_template": 3}', "chat_template is 3"),
         ("chat_template.jinja", b"caf\xe9", "not UTF-8 at byte 3"),
-        ("tokenizer.json", tokenizer_json("<s> <s> $A"), "puts 2 ids before a text"),
+        ("tokenizer.json", tokenizer_json("<s> <s> $A"), "puts 2 ids before every text"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str | bytes, says: str) -> None:
@@ -201,7 +201,7 @@ def test_a_file_far_too_long_is_not_read(tmp_path: Path, name: str) -> None:
     (folder / name).touch()
     os.truncate(folder / name, 2**40)
 
-    with pytest.raises(CheckpointError, match=rf"{name} has 1,099,511,627,776 bytes, more than the 67,108,864"):
+    with pytest.raises(CheckpointError, match=rf"{name} has 1,099,511,627,776 bytes; the limit is 67,108,864"):
         read_everything(folder)
 
 
@@ -221,5 +221,5 @@ def test_a_weights_file_that_is_cut_meanwhile_is_the_checkpoints_fault(tmp_path:
     checkpoint.tensor("model.norm.weight")
     os.truncate(folder / "model.safetensors", 3000)
 
-    with pytest.raises(CheckpointError, match=r"model\.safetensors has been cut off since"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors was truncated while it was read"):
         checkpoint.tensor("model.norm.weight")
