@@ -62,7 +62,7 @@ def test_a_tensor_that_the_index_does_not_name_is_refused(tmp_path: Path) -> Non
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
-def test_a_tensor_that_is_in_no_shard_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_missing_from_every_shard_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", 3)
     index(folder, homes(folder) | {"more": shard(2)})
 
@@ -79,7 +79,7 @@ def test_missing_shards_are_named(tmp_path: Path) -> None:
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
-def test_a_stale_index_beside_a_whole_file_is_noted(tmp_path: Path) -> None:
+def test_a_stale_index_next_to_a_complete_file_is_noted(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model")
     index(folder, dict.fromkeys(LLAMA.all(), shard(1)))
     checkpoint = HuggingFaceCheckpoint(folder)
@@ -98,7 +98,7 @@ def test_an_index_of_the_whole_file_is_obeyed(tmp_path: Path) -> None:
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
-def test_a_whole_file_beside_all_shards_is_refused(tmp_path: Path) -> None:
+def test_a_complete_file_next_to_all_shards_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", 3)
     save_tensors(folder / WHOLE, LLAMA.all())
 
@@ -130,7 +130,7 @@ def _only(name: str) -> Callable[[Path], object]:
         (lambda folder: (folder / INDEX).write_text('{"weight_map": {}}'), "has no weight_map"),
     ],
 )
-def test_a_folder_without_what_is_read_says_what_to_give(
+def test_a_folder_without_readable_weights_says_what_to_give(
     tmp_path: Path, change: Callable[[Path], object], says: str
 ) -> None:
     change(saved(tmp_path / "model"))

@@ -104,7 +104,7 @@ def test_a_model_that_was_saved_without_its_head_is_refused(tmp_path: Path) -> N
         check_checkpoint(folder(tmp_path / "model", bare))
 
 
-def test_a_head_beside_tied_embeddings_must_be_the_embedding(tmp_path: Path) -> None:
+def test_a_head_with_tied_embeddings_must_equal_the_embedding(tmp_path: Path) -> None:
     embedding = QWEN3.tensor("model.embed_tokens.weight")
     tied: dict[str, Any] = {"tie_word_embeddings": True}
     # Equal in bf16, as which all weights are kept.
@@ -173,7 +173,7 @@ def test_a_gguf_with_other_tensors_than_the_models_is_refused(
         check_checkpoint(checkpoint)
 
 
-def test_factors_of_frequencies_are_no_tensor_of_qwen3(tmp_path: Path) -> None:
+def test_qwen3_has_no_factors_of_frequencies(tmp_path: Path) -> None:
     factors = {"rope_freqs.weight": np.ones(32, np.float32)}
 
     check_checkpoint(gguf(tmp_path / "llama.gguf", factors))

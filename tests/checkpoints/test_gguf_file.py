@@ -231,7 +231,7 @@ def test_without_the_package_gguf_a_line_says_how_to_get_it(tmp_path: Path, monk
         read_gguf(path)
 
 
-def test_a_fifo_is_no_gguf(tmp_path: Path) -> None:
+def test_a_fifo_is_not_a_gguf_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
         build("llama", tmp_path / "out", checkpoint=tmp_path / "pipe", target="host")

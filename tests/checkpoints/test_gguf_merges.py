@@ -58,7 +58,7 @@ def test_runs_of_one_score_are_cut_from_the_left(lengths: Sequence[int], cuts: M
 
 
 @pytest.mark.parametrize("lengths", [(2, 3, 4), (2, 3), tuple(range(2, 17)), (2, 4, 8, 16, 32, 64, 128)])
-def test_runs_that_merges_in_one_order_would_cut_otherwise_are_refused(lengths: Sequence[int]) -> None:
+def test_runs_that_a_list_of_merges_would_split_differently_are_refused(lengths: Sequence[int]) -> None:
     with pytest.raises(CheckpointError, match=r"'aa' and 'a+' have the same score"):
         tokenizer(runs(*lengths))
 
@@ -74,7 +74,7 @@ def test_runs_that_merges_in_one_order_would_cut_otherwise_are_refused(lengths: 
         (LETTERS | {"a" * 257: -1.0}, "has 257 characters"),
     ],
 )
-def test_a_token_that_no_order_of_merges_makes_is_refused(tokens: Mapping[str, float], says: str) -> None:
+def test_a_token_that_merges_in_order_cannot_produce_is_refused(tokens: Mapping[str, float], says: str) -> None:
     with pytest.raises(CheckpointError, match=says):
         tokenizer(tokens)
 
@@ -86,7 +86,7 @@ def test_an_unused_token_that_a_text_may_have_is_refused(token: str) -> None:
         tokenizer(tokens, unused=[token])
 
 
-def test_an_unused_token_that_fills_a_gap_is_no_part_of_any_text() -> None:
+def test_an_unused_token_that_fills_a_gap_is_not_encoded() -> None:
     file = tokenizer(LETTERS | {"[PAD7]": -1000.0, "ab": -1.0}, unused=["[PAD7]"])
 
     assert file.encode("cab") == [6, 8]

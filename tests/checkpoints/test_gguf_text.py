@@ -108,7 +108,7 @@ def test_a_beginning_is_put_first_where_the_file_or_its_pre_tokenizer_says_so(
     assert text(**settings).bos == bos
 
 
-def test_a_sentencepiece_vocabulary_has_its_usual_ids_where_no_key_gives_them() -> None:
+def test_missing_ids_of_a_sentencepiece_vocabulary_have_defaults() -> None:
     found = text(model="llama", scores=[0.0] * 8, eos_token_id=None)
 
     assert (found.bos, found.stop_ids) == (1, (2,))
@@ -159,5 +159,5 @@ def test_settings_that_are_not_obeyed_are_refused_by_name(settings: dict[str, An
 
 
 @pytest.mark.parametrize("key", ["add_eos_token", "add_sep_token", "add_space_prefix", "remove_extra_whitespaces"])
-def test_settings_that_are_off_are_no_obstacle(key: str) -> None:
+def test_settings_that_are_off_are_accepted(key: str) -> None:
     assert text(**{key: False}) == text()

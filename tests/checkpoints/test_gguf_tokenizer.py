@@ -129,7 +129,7 @@ def test_each_pre_tokenizer_splits_the_page_in_its_own_way(tmp_path: Path) -> No
     assert len(set(ids.values())) == len(PRE_TOKENIZERS) - 2
 
 
-def test_the_default_splits_as_its_owner_says(tmp_path: Path) -> None:
+def test_the_default_pre_tokenizer_splits_as_in_llama_cpp(tmp_path: Path) -> None:
     # llama.cpp: punctuation on its own, then GPT-2's words, then digits from the left in threes.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: id for id, token in enumerate([*alphabet, "Ġa", "..", "12", "123", "4", "Ġ."]) if token}

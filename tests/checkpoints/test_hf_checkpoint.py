@@ -164,7 +164,7 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [["a"], True, [True], "2", 2.0, {"id": 2}, [[2]]])
-def test_stop_ids_that_are_none_are_refused(tmp_path: Path, stop: object) -> None:
+def test_invalid_stop_ids_are_refused(tmp_path: Path, stop: object) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": stop}))
 
@@ -186,7 +186,9 @@ SETTINGS = ("config.json", "tokenizer.json", "generation_config.json", "model.sa
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str, place: Callable[[Path], None]) -> None:
+def test_what_is_not_a_regular_file_is_refused_at_once(
+    tmp_path: Path, name: str, place: Callable[[Path], None]
+) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     (folder / name).unlink(missing_ok=True)
     place(folder / name)
@@ -205,7 +207,7 @@ def test_a_file_far_too_long_is_not_read(tmp_path: Path, name: str) -> None:
         read_everything(folder)
 
 
-def test_a_weights_file_that_goes_away_is_the_checkpoints_fault(tmp_path: Path) -> None:
+def test_a_weights_file_that_disappears_is_an_error_of_the_checkpoint(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     checkpoint = HuggingFaceCheckpoint(folder)
     checkpoint.tensor("model.norm.weight")
@@ -215,7 +217,7 @@ def test_a_weights_file_that_goes_away_is_the_checkpoints_fault(tmp_path: Path) 
         checkpoint.tensor("model.norm.weight")
 
 
-def test_a_weights_file_that_is_cut_meanwhile_is_the_checkpoints_fault(tmp_path: Path) -> None:
+def test_a_weights_file_that_is_truncated_is_an_error_of_the_checkpoint(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     checkpoint = HuggingFaceCheckpoint(folder)
     checkpoint.tensor("model.norm.weight")

@@ -209,7 +209,7 @@ def test_a_setting_of_generation_that_would_change_the_choice_is_refused(tmp_pat
     path = folder(tmp_path / "odd", generation_config={field: "odd"})
     (path / "tokenizer.json").unlink()  # prompts of ids are continued, too
 
-    with pytest.raises(UnsupportedModel, match=f"^{field} in generation_config.json is 'odd'; .*take it out"):
+    with pytest.raises(UnsupportedModel, match=f"^{field} in generation_config.json is 'odd'; .*remove it"):
         text_of_folder(path, CONFIG)
     for number, value in enumerate((None, *GENERATION_FIELDS[field].unless)):
         with_it = folder(tmp_path / str(number), generation_config={field: value})
@@ -347,7 +347,7 @@ def test_the_older_files_are_checked_as_well(tmp_path: Path, name: str, content:
         text_of_folder(folder(tmp_path / "m", **{name: content}), CONFIG)
 
 
-def test_a_template_with_a_token_that_has_no_ids_is_refused(tmp_path: Path) -> None:
+def test_a_template_with_an_unknown_token_is_refused(tmp_path: Path) -> None:
     path = folder(tmp_path / "m", library("<begin>", "<end>", template="<begin> $A"), tokenizer_config={})
     document = json.loads((path / "tokenizer.json").read_text())
     document["post_processor"]["single"][0]["SpecialToken"]["id"] = "<other>"

@@ -111,7 +111,7 @@ def test_settings_without_a_value_are_as_transformers_takes_them() -> None:
         ({"full_attention": {"rope_type": "default"}}, "full_attention is"),
     ],
 )
-def test_what_no_table_can_be_made_of_is_refused(rope: dict[str, Any], says: str) -> None:
+def test_invalid_rope_settings_are_refused(rope: dict[str, Any], says: str) -> None:
     with pytest.raises(UnsupportedModel, match=says):
         scaled(**rope)
 
@@ -237,7 +237,7 @@ def test_the_attention_factor_of_gguf_multiplies() -> None:
         (np.full(32, np.nan, np.float32), "not positive"),
     ],
 )
-def test_factors_that_divide_no_frequencies_are_refused(tmp_path: Path, factors: Any, says: str) -> None:
+def test_invalid_factors_of_frequencies_are_refused(tmp_path: Path, factors: Any, says: str) -> None:
     checkpoint = SharpCheckpoint("llama")
     tensors = gguf_tensors(checkpoint.config, checkpoint.all()) | {"rope_freqs.weight": factors}
     path = write_gguf(tmp_path / "m.gguf", gguf_metadata(checkpoint.config), tensors)
