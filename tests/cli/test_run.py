@@ -79,7 +79,7 @@ def test_run_streams_and_reports_on_stderr(kern: Kern, tiny: Path) -> None:
         (["--prompt-ids", "1", "--weights", "x" * 300], ["K1017"]),
     ],
 )
-def test_a_users_mistake_is_one_line(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
+def test_a_users_mistake_is_one_error(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
     refused(kern("run", tiny, *options), *words)
 
 
@@ -290,7 +290,7 @@ def test_inspect_shows_a_bound_of_zero(kern: Kern, tiny: Path, tmp_path: Path) -
     assert "unused_by_shapes 0…0" in kern("inspect", folder).out
 
 
-def test_junk_in_the_thread_count_is_said(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_thread_count_is_reported(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERN_THREADS", "many")
     refused(kern("run", tiny, *IDS), "KERN_THREADS")
 
@@ -567,7 +567,7 @@ def test_a_full_device_is_one_line(tiny: Path) -> None:
 
 @ONE_FAMILY
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "1"), (">&- 2>&-", "")])
-def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: str) -> None:
+def test_a_closed_output_gives_no_traceback(tiny: Path, closed: str, out: str) -> None:
     command = process("run", tiny, "--prompt-ids", "1,2,3", "--max-tokens", 1)
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
@@ -576,7 +576,7 @@ def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: 
 
 
 @ONE_FAMILY
-def test_a_reader_that_goes_away_is_no_traceback(tiny: Path) -> None:
+def test_a_reader_that_closes_the_pipe_gives_no_traceback(tiny: Path) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100, "--ignore-stop")
     with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
