@@ -119,18 +119,18 @@ _RECORDED_TEXT: Final[dict[str, str]] = {
     # delta, x [tokens, H], weight; tokens, H, eps: x += delta, then delta = norm(x)
     "add_rms_norm_bf16": "inout:bf16 inout:bf16 in:bf16 i32 i32 f32",
     # y [tokens · heads, D] dense, heads of D elements in the rows of qkv (view), weight [D]; tokens · heads, D, eps
-    "q_norm_apart": "out:bf16 in:bf16 in:bf16 i32 i32 f32",
-    "k_norm_apart": "out:bf16 in:bf16 in:bf16 i32 i32 f32",
+    "q_norm_unfused": "out:bf16 in:bf16 in:bf16 i32 i32 f32",
+    "k_norm_unfused": "out:bf16 in:bf16 in:bf16 i32 i32 f32",
     # q [tokens, q_heads, D], k [tokens, kv_heads, D], positions, cos_sin [max_positions, D]: halves rotated in place
-    "rope_apart": "inout:bf16 inout:bf16 in:i64 in:bf16",
+    "rope_unfused": "inout:bf16 inout:bf16 in:i64 in:bf16",
     # k [tokens, kv_heads, D], v (view in rows of qkv), the layer's keys and values in the first page, slots;
     # page_stride; slot -1: nothing is written
-    "cache_write_apart": "in:bf16 in:bf16 inout:ptr inout:ptr in:i64 i64",
+    "cache_write_unfused": "in:bf16 in:bf16 inout:ptr inout:ptr in:i64 i64",
     # o and q [tokens, q_heads, D], the layer's keys and values in the first page, block_table [seqs, pages],
     # seq_lens [seqs], cu_seqlens_q [seqs + 1]; seqs, page_stride, scale: causal
-    "attention_prefill_apart": _ATTENTION_BF16,
+    "attention_prefill_unfused": _ATTENTION_BF16,
     # the same with one token a sequence
-    "attention_decode_apart": _ATTENTION_BF16,
+    "attention_decode_unfused": _ATTENTION_BF16,
     # matmul and matmul_f32, one for each product of a step
     "qkv_matmul": "out:bf16 " + _PRODUCT,
     "output_matmul": "out:bf16 " + _PRODUCT,

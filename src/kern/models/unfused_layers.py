@@ -61,7 +61,7 @@ class UnfusedLayers:
     def __init__(self, p: ProgramBuilder, b: UnfusedBuffers, rows: Rows, attention: Attention) -> None:
         self.p, self.b, self.c, self.rows = p, b, b.config, rows
         self.attention = attention
-        self.apart = attention == "attention_decode"
+        self.single_products = attention == "attention_decode"
 
     def embedding(self) -> None:
         """The residual stream's start."""
@@ -96,21 +96,21 @@ class UnfusedLayers:
         self.head_norm("q", b.normed_queries, b.queries, b.tokens * c.heads, layer)
         self.head_norm("k", b.normed_keys, b.keys, b.tokens * c.kv_heads, layer)
         places = self.rows.positions, b.weights[ROPE_TABLE]
-        self.p.dispatch("rope_apart", b.normed_queries, b.normed_keys, *places, label=f"{label}rope")
+        self.p.dispatch("rope_unfused", b.normed_queries, b.normed_keys, *places, label=f"{label}rope")
         pool = b.layer_cache(layer), b.layer_values(layer), self.rows.slots, b.page_stride
-        self.p.dispatch("cache_write_apart", b.normed_keys, b.values, *pool, label=f"{label}cache_write")
+        self.p.dispatch("cache_write_unfused", b.normed_keys, b.values, *pool, label=f"{label}cache_write")
 
     def head_norm(self, which: str, out: BufferArg, heads: BufferArg, rows: Expr, layer: int) -> None:
         """Each head of queries or keys normed, out of qkv into rows of their own."""
         weight = self.b.weight(layer, f"{which}_norm")
         sizes = rows, self.c.head_dim, self.c.norm_eps
-        self.p.dispatch(f"{which}_norm_apart", out, heads, weight, *sizes, label=f"L{layer}.{which}_norm")
+        self.p.dispatch(f"{which}_norm_unfused", out, heads, weight, *sizes, label=f"L{layer}.{which}_norm")
 
     def attend(self, layer: int) -> None:
         """Each row's heads over the keys and values of its sequence so far."""
         b = self.b
         self.p.dispatch(
-            f"{self.attention}_apart",
+            f"{self.attention}_unfused",
             b.attended,
             b.normed_queries,
             b.layer_cache(layer),
@@ -123,7 +123,7 @@ class UnfusedLayers:
         """Logits of every row."""
         b, c = self.b, self.c
         self.add_norm(b.weights["norm"], "norm")
-        entry = "logits_matmul" if self.apart else "matmul_f32"
+        entry = "logits_matmul" if self.single_products else "matmul_f32"
         self.p.dispatch(entry, b.logits, b.delta, b.output_matrix, b.tokens, c.vocabulary, c.hidden, label="lm_head")
 
     def add_norm(self, weight: BufferArg, label: str) -> None:
@@ -134,5 +134,5 @@ class UnfusedLayers:
 
     def matmul(self, which: str, out: BufferArg, x: BufferArg, weight: BufferArg, n: int, k: int, label: str) -> None:
         """A product over all rows."""
-        entry = f"{which}_matmul" if self.apart else "matmul"
+        entry = f"{which}_matmul" if self.single_products else "matmul"
         self.p.dispatch(entry, out, x, weight, self.b.tokens, n, k, label=label)

@@ -34,7 +34,7 @@ def recorded_kernels(evidence: Evidence, config: TransformerConfig) -> dict[str,
     return {
         entry: Kernel(
             params=INTERFACES[entry] if entry in INTERFACES else RECORDED_INTERFACES[entry],
-            impl=Impl(scratch=segments if entry == "attention_decode_apart" else {}, steps=tuple(each)),
+            impl=Impl(scratch=segments if entry == "attention_decode_unfused" else {}, steps=tuple(each)),
         )
         for entry, each in steps.items()
     }
@@ -80,9 +80,9 @@ def _grid(entry: str, call: Call, config: TransformerConfig) -> Grid:
     """The grid as an expression of tokens; that it gives the recorded ones is one of the claims."""
     _, y, z = call.launch.grid
     match entry, call.signature.role:
-        case "q_norm_apart", _:
+        case "q_norm_unfused", _:
             return _TOKENS * config.heads, y, z
-        case "k_norm_apart", _:
+        case "k_norm_unfused", _:
             return _TOKENS * config.kv_heads, y, z
         case _, "attention":
             # tokens // queries + 1: the blocks of one sequence, and one for what the division leaves

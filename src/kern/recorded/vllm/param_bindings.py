@@ -102,13 +102,13 @@ class Source:
 
 SOURCES: Final = (
     Source("rms_norm_bf16", ("input_norm",), _NORM),
-    Source("q_norm_apart", ("q_norm",), _NORM),
-    Source("k_norm_apart", ("k_norm",), _NORM),
-    Source("rope_apart", ("rotary",), _ROTARY),
-    Source("cache_write_apart", ("cache",), _CACHE),
-    Source("attention_prefill_apart", ("attention",), _ATTENTION, single=False),
-    Source("attention_decode_apart", ("attention",), _ATTENTION_PARTS, single=True),
-    Source("attention_decode_apart", ("reduce",), _REDUCE, single=True),
+    Source("q_norm_unfused", ("q_norm",), _NORM),
+    Source("k_norm_unfused", ("k_norm",), _NORM),
+    Source("rope_unfused", ("rotary",), _ROTARY),
+    Source("cache_write_unfused", ("cache",), _CACHE),
+    Source("attention_prefill_unfused", ("attention",), _ATTENTION, single=False),
+    Source("attention_decode_unfused", ("attention",), _ATTENTION_PARTS, single=True),
+    Source("attention_decode_unfused", ("reduce",), _REDUCE, single=True),
     Source("add_rms_norm_bf16", ("add_norm", "after"), _ADD_NORM),
     Source("silu_mul", ("activation",), _ACTIVATION),
 )
