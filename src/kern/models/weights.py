@@ -23,6 +23,11 @@ from kern.models.precision import OWN, Precision, Stored
 
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
+LAYER_WEIGHTS: Final = (
+    *("input_norm", "qkv_proj", "q_norm", "k_norm"),
+    *("o_proj", "post_attention_norm", "gate_up_proj", "down_proj"),
+)
+"""The weights of a layer, `layers.N.input_norm` and so on; norms of queries and keys where the model has them."""
 _BLOCK: Final = 1 << 22
 """Elements converted at once."""
 _ROPE_BLOCK: Final = 1 << 18
