@@ -21,10 +21,10 @@ from about import about
 from cuda_entries import Entries, Gpu
 
 from kern.device import open_device
-from kern.device.base import KernelLaunch
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_plan import CudaPlan, Tuning
 from kern.kernels.cuda_sizes import Round, Sizes
+from kern.manifest.launches import KernelLaunch
 
 BLOCK = 7
 SIZES = Sizes(hidden=128, ffn=128, q_heads=1, kv_heads=1, head_dim=64)

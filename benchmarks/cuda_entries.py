@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from time import perf_counter
 
-from kern.device.base import Device, KernelLaunch, Module
+from kern.device.base import Device, Module
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.manifest.expressions import evaluate
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 

@@ -86,7 +86,7 @@ def summed(device: CudaDevice, products: Products, m: int, n: int, k: int, most:
     with problem_of(products, shape) as problem:
         for candidate in matmul_autotune.candidates(problem, most, str(shape)):
             device.write(memories[0].address, c.reshape(-1).view(np.uint8).data, stream)
-            place = problem.placed(candidate, products._workspace.address)
+            place = problem.with_algorithm(candidate, products._workspace.address)
             status = place(*(memories[each].address for each in (2, 1, 0)))(ctypes.c_void_p(stream.number))
             result = np.frombuffer(device.read(memories[0].address, c.nbytes, stream).wait(), BF16).reshape(m, n)
             said = (

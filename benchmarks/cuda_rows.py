@@ -20,10 +20,10 @@ from cuda_entries import Entries, Gpu
 
 from kern.contracts.text import PAGE
 from kern.device import open_device
-from kern.device.base import KernelLaunch
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
+from kern.manifest.launches import KernelLaunch
 
 LAYERS, ROWS = 36, 8
 SIZES = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128)

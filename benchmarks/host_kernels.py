@@ -22,11 +22,11 @@ import numpy as np
 from about import about
 from numpy.typing import NDArray
 
-from kern.device.base import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
 from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.interfaces import INTERFACES
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import layout
 
 LAYERS = 30

@@ -31,9 +31,11 @@ def test_the_pages_made_from_the_code_are_current() -> None:
 
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+    for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            linked = page.parent / target if target else page
+            assert linked.exists(), target
+            assert not heading or heading in headings(linked), f"{target}#{heading}"
 
 
 def test_the_manifest_in_the_format_reference_verifies() -> None:
@@ -56,6 +58,24 @@ def test_the_provider_in_the_guide_works_as_shown(tmp_path: Path) -> None:
     shown = next(block for block in re.findall(r"```console\n(.*?)```", text, re.S) if "kern call" in block)
     assert printed(shown, tmp_path) == [line for line in shown.splitlines() if not line.startswith("$ ")]
     assert np.load(tmp_path / "y.npy").tolist() == [0, 0.5, 1, 1.5]
+
+
+def test_the_kernels_in_the_guide_work_as_shown(tmp_path: Path) -> None:
+    page = blocks("write-a-kernel.md")
+    (source,), (cuda,), (provider, *programs, compile_cuda) = page["c"], page["cuda"], page["python"]
+    (tmp_path / "dense.c").write_text(source)
+    (tmp_path / "dense.py").write_text(provider)
+    (tmp_path / "scale.cu").write_text(cuda)
+    *consoles, timed, verified = page["console"]
+    for console in consoles:
+        assert printed(console, tmp_path) == output_of(console)
+    for number, program in enumerate((*programs, compile_cuda)):
+        (tmp_path / f"program{number}.py").write_text(program)
+        assert printed(f"$ python program{number}.py", tmp_path) == re.findall(r"print\(.*# (.*)", program)
+    assert list(map(without_numbers, printed(timed, tmp_path))) == list(map(without_numbers, output_of(timed)))
+    whole = next(block for block in blocks("format.md")["json"] if '"programs"' in block)
+    (tmp_path / "scale" / "manifest.json").write_text(whole)
+    assert printed(verified, tmp_path) == output_of(verified)
 
 
 def test_the_swapped_kernel_gives_the_same_tokens(smollm2: Path, tmp_path: Path) -> None:
@@ -141,6 +161,29 @@ def test_a_round_wired_wrongly_is_refused_as_shown(smollm2_spec: Path, tmp_path:
 
     found = [each.diagnostic for each in verify(tmp_path / "broken.json").diagnostics]
     assert re.findall(r"error\[(\w+)\]: (.*)", shown) == [(each.code, each.message) for each in found]
+
+
+def headings(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    titles = re.findall(r"^#+ (.*)", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def blocks(document: str) -> dict[str, list[str]]:
+    """The code blocks of a page by their language, in order."""
+    found: dict[str, list[str]] = {}
+    for language, code in re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / document).read_text(), re.S | re.M):
+        found.setdefault(language, []).append(code)
+    return found
+
+
+def output_of(console: str) -> list[str]:
+    """The lines of a console block that are output."""
+    return [line for line in console.splitlines() if not line.startswith(("$ ", "> "))]
+
+
+def without_numbers(line: str) -> str:
+    return re.sub(r"\d[\d.,]*", "#", line)
 
 
 def printed(shown: str, folder: Path) -> list[str]:

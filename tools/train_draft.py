@@ -49,11 +49,8 @@ _SEEDS = 2**32
 """A generator's seed has 64 bits, and each batch that is generated has one of its own made from this."""
 
 
-class UsageError(KernError):
-    """Options that cannot be."""
-
-    code = "usage"
-    exit_code = 2
+class UsageError(KernError, code="usage", exit_code=2):
+    """Invalid options."""
 
 
 def generate(options: argparse.Namespace) -> None:

@@ -53,9 +53,9 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(done: Done, *words: str) -> None:
     assert (done.code, done.out) == (2, ""), done
-    said = [line for line in done.err.splitlines() if line.startswith("kern: ")]
+    said = [line for line in done.err.splitlines() if line.startswith("kern: error[")]
     assert len(said) == 1, done.err
-    assert all(line.startswith(("kern: ", "help: ")) for line in done.err.splitlines()), done.err
+    assert all(line.startswith(("kern: error[", "help: ")) for line in done.err.splitlines()), done.err
     for word in words:
         assert word in done.err
 

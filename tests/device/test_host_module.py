@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kern.device.base import KernelLaunch, ModuleError
+from kern.device.base import ModuleError
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
+from kern.manifest.launches import KernelLaunch
 
 COUNTER = 'static int64_t calls;\nKERN_KERNEL(count, "ptr") { *KERN_ARG(int64_t *, 0) = ++calls; }'
 ANSWER = 'KERN_KERNEL(answer, "ptr") {{ *KERN_ARG(int64_t *, 0) = {number}; }}'

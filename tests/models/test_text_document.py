@@ -44,4 +44,4 @@ def test_every_pre_tokenizer_is_described() -> None:
 
 
 def test_the_bound_is_the_codes() -> None:
-    assert f"never more\nthan {MAX_BYTES:,}." in PAGE
+    assert f"never to more\nthan {MAX_BYTES:,}." in PAGE

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
 from kern.building.atomic_folder import check_output, replacing
@@ -19,7 +19,7 @@ from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.checkpoints.tensors import check_checkpoint
 from kern.manifest.counts import listed
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
 from kern.models.buffers import MAX_SEQUENCES, Limits
@@ -38,11 +38,7 @@ Progress = Callable[[str, int, int], None]
 """Told what is being done (`fetch`, `weights`), the bytes done and their total."""
 
 
-class BuildError(KernError):
-    """A build that is asked for wrongly."""
-
-    code: ClassVar[str] = "build"
-    exit_code: ClassVar[int] = 2
+BuildError = variant(KernError, "build-options", "Invalid build options.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from kern.checkpoints.rope import Llama3, RopeScaling, Yarn
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 Family = Literal["llama", "qwen3"]
 FAMILIES: Final[tuple[Family, ...]] = ("llama", "qwen3")
@@ -18,11 +18,7 @@ MAX_WIDTH: Final = 2**24
 """Bounds well beyond every known model, so that a damaged config is refused instead of built for hours."""
 
 
-class UnsupportedModel(KernError):
-    """A config that asks for something the generator does not build."""
-
-    code: ClassVar[str] = "unsupported-model"
-    exit_code: ClassVar[int] = 1
+UnsupportedModel = variant(KernError, "unsupported-model", "The config asks for something that kern does not build.")
 
 
 @dataclass(frozen=True, slots=True)

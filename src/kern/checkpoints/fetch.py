@@ -13,18 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ClassVar, Final
+from typing import IO, Final
 
 from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
 from kern.files.working_folder import working_folder
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
-
-class FetchError(KernError):
-    """A model that could not be fetched."""
-
-    code: ClassVar[str] = "fetch"
-    exit_code: ClassVar[int] = 2
+FetchError = variant(KernError, "fetch-failed", "A model cannot be downloaded.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from kern.artifact import Resolution, open_folder
-from kern.cli import diagnostics
 from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.cli.units import binary
@@ -29,10 +28,6 @@ def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> N
     with open_folder(path) as folder:
         found = examine(folder, weights=weights, require_weights=False)
         if found.verified is None or found.resolution is None:
-            if as_json:
-                print(diagnostics.as_json(found.report))
-            else:
-                diagnostics.show(found.report)
             raise InvalidArtifact(found.report, weights)
         planned = plan(found.verified, capacity=capacity)
         manifest, filled = found.verified.manifest, occupancies(found.verified, found.resolution)

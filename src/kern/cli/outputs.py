@@ -7,19 +7,16 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
-from kern.manifest.errors import KernError
+from kern.cli.errors import UsageError
+from kern.manifest.errors import variant
 
 Writing = Callable[[BinaryIO], object]
 """Writes one file's content."""
 
 
-class Unwritable(KernError):
-    """A file cannot be written where it was asked for."""
-
-    code: ClassVar[str] = "output"
-    exit_code: ClassVar[int] = 2
+Unwritable = variant(UsageError, "file-unwritable", "A file cannot be written to the path given.")
 
 
 def check_path(what: str, path: Path) -> None:
@@ -54,7 +51,7 @@ def _written(what: str, path: Path, content: Writing, stack: ExitStack) -> Path:
     return part
 
 
-def _unwritable(what: str, path: Path, error: OSError) -> Unwritable:
+def _unwritable(what: str, path: Path, error: OSError) -> UsageError:
     return Unwritable(
         f"{what} cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
     )

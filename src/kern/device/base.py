@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from kern.manifest import arrays
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
+from kern.manifest.launches import EntryPoint, Launch
 from kern.manifest.params import Layout
 from kern.manifest.types import Dim3
 
@@ -15,35 +16,21 @@ ALIGNMENT: Final = arrays.ALIGNMENT
 """Every address that a device gives out, and every buffer placed in it, is a multiple of this many bytes."""
 
 
-class DeviceError(KernError):
-    """A device refused or failed."""
-
-    code: ClassVar[str] = "device"
+class DeviceError(KernError, code="device"):
+    """A device refused something, or failed."""
 
 
-class DeviceUnavailable(DeviceError):
-    """No such device on this machine, or not in this installation."""
-
-    code: ClassVar[str] = "no-device"
-    exit_code: ClassVar[int] = 2
+DeviceUnavailable = variant(DeviceError, "device-unavailable", "The device or its driver is missing.", exit_code=2)
+OutOfMemory = variant(DeviceError, "out-of-memory", "The device has less free memory than is needed.")
+ModuleError = variant(DeviceError, "module-unusable", "A module does not load, or lacks a symbol.")
 
 
-class OutOfMemory(DeviceError):
-    """A device has less free memory than is needed."""
-
-    code: ClassVar[str] = "out-of-memory"
+class LaunchError(DeviceError, code="launch-failed"):
+    """A launch failed. The message names it."""
 
 
-class ModuleError(DeviceError):
-    """A module does not load, or lacks a symbol."""
-
-    code: ClassVar[str] = "module"
-
-
-class LaunchError(DeviceError):
-    """A launch failed; the message names it."""
-
-    code: ClassVar[str] = "launch"
+class CudaError(DeviceError, code="cuda-call-failed"):
+    """A call to the CUDA driver or one of its libraries failed."""
 
 
 class Memory(Protocol):
@@ -101,12 +88,8 @@ class Occupancy:
     share: float
 
 
-class Function(Protocol):
-    """An entry point of a loaded module."""
-
-    @property
-    def symbol(self) -> str:
-        """Its name in the module."""
+class Function(EntryPoint, Protocol):
+    """An entry point of a loaded module, and what the device reports about it."""
 
     @property
     def layout(self) -> Layout | None:
@@ -125,41 +108,6 @@ class Module(Protocol):
 
     def unload(self) -> None:
         """Forget the code. A second call does nothing."""
-
-
-class Operator(Protocol):
-    """A built-in operator bound to its arguments; running it is the device's affair."""
-
-    @property
-    def name(self) -> str:
-        """The name behind `extern:`."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
-    """One kernel launch, everything resolved. `params` is the parameter buffer, `layout` cuts it."""
-
-    label: str
-    function: Function
-    grid: Dim3
-    block: Dim3
-    shared_mem: int
-    params: bytes
-    layout: Layout
-    pdl: bool = False
-    cluster: Dim3 | None = None
-    cooperative: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorLaunch:
-    """One call of a built-in operator, bound to its arguments."""
-
-    label: str
-    operator: Operator
-
-
-Launch = KernelLaunch | OperatorLaunch
 
 
 class Prepared(Protocol):
@@ -248,19 +196,17 @@ class Device(Protocol):
     def load_module(self, image: bytes) -> Module:
         """Load code from memory: the very bytes that were checked. Raises ModuleError."""
 
-    def operator(self, name: str, arguments: Sequence[int]) -> Operator:
-        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
+    def prepare(self, launches: Sequence[Launch]) -> Prepared:
+        """Put a launch list into the device's own form.
 
-        What it needs is allocated here, not at launch. Raises DeviceError for an unknown name.
+        What operators need is chosen and allocated here, not at launch. Raises LaunchError for what the device
+        cannot launch, DeviceError for an unknown operator.
         """
 
-    def prepare(self, launches: Sequence[Launch]) -> Prepared:
-        """Put a launch list into the device's own form. Raises LaunchError for what it cannot launch."""
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order. Raises LaunchError naming a launch that is refused.
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order.
-
-        With `check`, wait after each launch and raise LaunchError naming the one that failed.
+        An error of a kernel is raised by whatever waits next; where the list has one launch, it names that launch.
         """
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from kern.manifest.counts import counted
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.expressions import Add, CeilDiv, Expr, Mul, Sym
 from kern.manifest.params import DType, Param, Scalar
 from kern.manifest.types import (
@@ -37,10 +37,7 @@ Argument: TypeAlias = BufferArg | StateArg | Expr | float
 """What a dispatch takes: a buffer, a state, a symbol or expression, or a number for a literal."""
 
 
-class BuilderError(KernError):
-    """A generator made something that is not a manifest: a name twice, or arguments that no interface takes."""
-
-    code = "builder"
+BuilderError = variant(KernError, "bad-builder-call", "A generator gave a name twice, or arguments that do not fit.")
 
 
 def literal(scalar: Scalar, value: float) -> DispatchArg:

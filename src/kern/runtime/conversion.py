@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 from kern.manifest.params import DType
 from kern.runtime.arrays import NUMPY_DTYPES, Array
+from kern.runtime.errors import CallError
 from kern.runtime.symbols import as_integer
 
 Given = Array | Sequence[Any] | np.generic | float
@@ -19,18 +20,8 @@ _REFUSED: Final = (TypeError, ValueError, OverflowError, MemoryError, RecursionE
 """What numpy raises for nested lists that are not an array."""
 
 
-class WrongDType(KernError):
-    """Values that are not of their buffer's dtype."""
-
-    code: ClassVar[str] = "dtype"
-    exit_code: ClassVar[int] = 2
-
-
-class WrongValue(KernError):
-    """A value that its buffer's dtype does not hold."""
-
-    code: ClassVar[str] = "value"
-    exit_code: ClassVar[int] = 2
+WrongDType = variant(CallError, "wrong-dtype", "The values do not have the dtype of the buffer.")
+WrongValue = variant(CallError, "wrong-value", "A value does not fit the dtype of the buffer.")
 
 
 def as_array(name: str, given: object, dtype: DType) -> Array:

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
-from kern.manifest.errors import KernError
-
-
-class Closed(KernError):
-    """An executable or a graph is used after its end."""
-
-    code: ClassVar[str] = "closed"
+from kern.manifest.errors import KernError, variant
 
 
-class UnknownName(KernError):
-    """No buffer, state or program of that name."""
-
-    code: ClassVar[str] = "unknown-name"
-    exit_code: ClassVar[int] = 2
+class CallError(KernError, exit_code=2):
+    """A loaded executable is used wrongly."""
 
 
-class NotWritable(KernError):
-    """The host may write inputs only."""
-
-    code: ClassVar[str] = "not-writable"
-    exit_code: ClassVar[int] = 2
-
-
-class NotReadable(KernError):
-    """The buffer is not meant for the host, and its bytes may be another's by now."""
-
-    code: ClassVar[str] = "not-readable"
-    exit_code: ClassVar[int] = 2
+Closed = variant(CallError, "closed", "An executable or a graph is used after it was closed.", exit_code=1)
+UnknownName = variant(CallError, "unknown-name", "There is no buffer, state or program with this name.")
+NotWritable = variant(CallError, "not-writable", "The host may write inputs only.")
+NotReadable = variant(CallError, "not-readable", "The host may not read this buffer: its memory may have been reused.")
 
 
-def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownName:
+def unknown(kind: str, name: str, names: Iterable[str]) -> CallError:
     """The error for a name that no `kind` has; `names` are those that there are."""
     return UnknownName(f"no {kind} is called {name!r}", f"there are: {', '.join(names) or 'none'}")

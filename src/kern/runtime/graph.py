@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
 
-from kern.manifest.errors import KernError
-from kern.runtime.errors import Closed
+from kern.manifest.errors import variant
+from kern.runtime.errors import CallError, Closed
 from kern.runtime.symbols import Values
 
 Call = tuple[str, Values]
 """A program and its symbol values."""
 
 
-class WrongCalls(KernError):
-    """What a graph is to record is not a list of calls."""
-
-    code: ClassVar[str] = "calls"
-    exit_code: ClassVar[int] = 2
+WrongCalls = variant(CallError, "wrong-graph-calls", "A graph records a list of calls, and this is not one.")
 
 
 def pairs(calls: Iterable[Call]) -> tuple[Call, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.artifact.resolve import Resolution
@@ -13,10 +13,11 @@ from kern.artifact.targets import runs_on
 from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
+from kern.manifest.errors import variant
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
-from kern.runtime.executable import Executable, Loaded
-from kern.runtime.lowering import linkage
+from kern.runtime.executable import Executable
+from kern.runtime.lowering import link
 from kern.runtime.memory.allocation import Progress, allocate
 from kern.runtime.memory.planner import plan
 from kern.verification.report import InvalidArtifact
@@ -26,20 +27,12 @@ from kern.verifier import VerifiedManifest
 AUTO: Final = "auto"
 
 
-class WrongTarget(DeviceError):
-    """A kernel file is built for what the device does not run."""
-
-    code: ClassVar[str] = "target"
-
-
-class AbiMismatch(DeviceError):
-    """The device's own answer about a function differs from what the manifest declares."""
-
-    code: ClassVar[str] = "abi"
+WrongTarget = variant(DeviceError, "wrong-target", "A kernel file is built for a target that the device does not run.")
+AbiMismatch = variant(DeviceError, "abi-mismatch", "The device reports another ABI for a function than the manifest.")
 
 
 def load(
-    path: str | Path,
+    path: str | Path | ArtifactFolder,
     *,
     device: str = "auto",
     capacity: int = 4096,
@@ -50,7 +43,7 @@ def load(
     tune: bool = False,
     progress: Progress | None = None,
 ) -> Executable:
-    """Load the artifact folder at `path` onto a device.
+    """Load the artifact folder at `path` onto a device; an open folder is read as it is, and stays open.
 
     `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity`
     counts tokens a sequence and, with `sequences`, sizes the states (see `kern.runtime.memory.sizes.sizes`). With
@@ -62,7 +55,8 @@ def load(
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
     TooManyBlocks, ModuleError or AbiMismatch; whatever was taken by then has been given back.
     """
-    with ExitStack() as resources, open_folder(path) as folder:
+    opened = nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path)
+    with ExitStack() as resources, opened as folder:
         override = None if weights is None else Path(weights)
         verified, resolution = _examined(folder, override)
         manifest = verified.manifest
@@ -70,11 +64,13 @@ def load(
         target = _open_device(device, tune, resolution, resources)
         file = None if resolution.weights is None else folder.weights(override)
         bases = allocate(target, planned, manifest, file, progress, resources)
-        linked = linkage(manifest, _functions(target, manifest, resolution, resources), target.operator)
+        linked = link(manifest, _functions(target, manifest, resolution, resources))
         stream = target.stream()
         resources.callback(stream.close)
-        loaded = Loaded(folder.path, verified, resolution, target, stream, planned, bases, linked, capacity, sequences)
-        return Executable(loaded, resources.pop_all(), check=check)
+        return Executable(
+            folder.path, verified, resolution, planned, bases, linked, target, stream, resources.pop_all(),
+            capacity=capacity, sequences=sequences, check=check,
+        )  # fmt: skip
 
 
 def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:

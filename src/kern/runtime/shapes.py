@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 from kern.manifest.expressions import Interval
 from kern.manifest.references import symbols_of
 from kern.manifest.types import Buffer
+from kern.runtime.errors import CallError
 from kern.runtime.memory.sizes import dimensions, highs
 from kern.runtime.symbols import Values, as_integer, checked
 from kern.verifier import VerifiedManifest
@@ -30,11 +31,7 @@ class _Shaped:
     kept: dict[tuple[tuple[str, object], ...], Shape] = field(default_factory=dict)
 
 
-class WrongShape(KernError):
-    """An array that is not as large as what it is written to."""
-
-    code: ClassVar[str] = "shape"
-    exit_code: ClassVar[int] = 2
+WrongShape = variant(CallError, "wrong-shape", "An array does not have the size of what it is written to.")
 
 
 class BufferShapes:

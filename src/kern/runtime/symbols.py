@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import ClassVar, SupportsIndex
+from typing import SupportsIndex
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 from kern.manifest.expressions import Interval
+from kern.runtime.errors import CallError
 
 Values = Mapping[str, SupportsIndex]
 """A value for each symbol: integers of Python, of numpy and the like."""
 
 
-class SymbolError(KernError):
-    """A call's symbol values are not what the program takes."""
-
-    code: ClassVar[str] = "symbol"
-    exit_code: ClassVar[int] = 2
+class SymbolError(CallError, code="bad-symbol-value"):
+    """The values of the symbols are not what the program takes."""
 
 
-class SymbolMissing(SymbolError):
-    """A symbol that the program names has no value."""
-
-    code: ClassVar[str] = "symbol-missing"
-
-
-class SymbolUnknown(SymbolError):
-    """A value for a symbol that the manifest does not declare."""
-
-    code: ClassVar[str] = "symbol-unknown"
-
-
-class SymbolOutOfBounds(SymbolError):
-    """A value outside the symbol's bounds in this program."""
-
-    code: ClassVar[str] = "symbol-out-of-bounds"
+SymbolMissing = variant(SymbolError, "symbol-missing", "A symbol that the program uses has no value.")
+SymbolUnknown = variant(SymbolError, "symbol-unknown", "The manifest does not declare this symbol.")
+SymbolOutOfBounds = variant(SymbolError, "symbol-out-of-bounds", "A symbol's value is outside its bounds.")
 
 
 def checked(needed: frozenset[str], ranges: Mapping[str, Interval], values: Values, where: str) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from kern.manifest.diagnostics import Diagnostic
 from kern.manifest.errors import KernError
@@ -35,10 +34,8 @@ class Report:
         return not self.diagnostics
 
 
-class InvalidArtifact(KernError):
+class InvalidArtifact(KernError, code="invalid-artifact"):
     """An artifact does not verify; `report` holds every fault."""
-
-    code: ClassVar[str] = "invalid"
 
     def __init__(self, report: Report, weights: Path | None = None) -> None:
         """`weights` is the weights file that took the place of the folder's own."""

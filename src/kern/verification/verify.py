@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.reading import MAX_BYTES, read
 from kern.verification.report import Report, locate
 from kern.verifier import check
@@ -18,11 +18,7 @@ HOST: Final = "host"
 _GIVE: Final = "give a manifest or an artifact folder"
 
 
-class Unreadable(KernError):
-    """A path that is neither a manifest nor a folder."""
-
-    code: ClassVar[str] = "unreadable"
-    exit_code: ClassVar[int] = 2
+Unreadable = variant(KernError, "not-an-artifact", "The path is not a readable manifest or folder.", exit_code=2)
 
 
 def verify(path: str | Path, target: str | None = None, *, weights: str | Path | None = None) -> Report:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kern.device.base import Device, Function, KernelLaunch, LaunchError, Stream
+from kern.device.base import Device, Function, LaunchError, Stream
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import SCALAR_RANGE, Param, layout
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ extern "C" __global__ void spin(int us) {
 
 Compile = Callable[[str], bytes]
 MakeLaunch = Callable[..., KernelLaunch]
-WAYS = ("eager", "checked", "graph")
+WAYS = ("eager", "graph")
 
 
 def execute(device: Device, launches: list[KernelLaunch], stream: Stream, way: str) -> None:
-    """Run a list in one of three ways."""
+    """Run a list eagerly or as a graph."""
     prepared = device.prepare(launches)
     if way == "graph":
         graph = device.capture([prepared])
@@ -117,7 +118,7 @@ def execute(device: Device, launches: list[KernelLaunch], stream: Stream, way: s
         stream.synchronize()
         graph.free()
     else:
-        device.launch(prepared, stream, check=way == "checked")
+        device.launch(prepared, stream)
 
 
 def random_value(random: random.Random, name: str) -> int | float:
@@ -179,7 +180,7 @@ def test_launches_run_in_order_each_way(
         graph.launch(stream)
     else:
         for prepared in (first, second) * 2:
-            device.launch(prepared, stream, check=way == "checked")
+            device.launch(prepared, stream)
     value = 0
     for number in numbers * 2:
         value = (value * 3 + number) % 2**64
@@ -347,7 +348,6 @@ def test_a_launch_that_the_driver_refuses_is_named(
     prepared = device.prepare([*good, bad])
     for refused in (
         lambda: device.launch(prepared, stream),
-        lambda: device.launch(prepared, stream, check=True),
         lambda: device.capture([prepared]),
     ):
         with pytest.raises(

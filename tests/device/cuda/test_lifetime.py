@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kern.device import open_device
-from kern.device.base import Device, DeviceError, FileRegion, KernelLaunch, LaunchError, OperatorLaunch
+from kern.device.base import Device, DeviceError, FileRegion, LaunchError
 from kern.device.host.device import HostDevice
+from kern.manifest.launches import KernelLaunch, OperatorLaunch
 
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
@@ -32,8 +33,8 @@ def use(image: bytes, make_launch: MakeLaunch, file: int) -> None:
     placed = device.place(file, [FileRegion(0, 8 << 20)], lambda done: None)
     module = device.load_module(image)
     launch = make_launch(module.function("step"), "ptr i64", memory.address, 1)
-    product = device.operator("cublaslt_bf16_tn", [memory.address, placed.addresses[0], placed.addresses[0], 8, 64, 64])
-    prepared = device.prepare([launch, OperatorLaunch("product", product)])
+    arguments = (memory.address, placed.addresses[0], placed.addresses[0], 8, 64, 64)
+    prepared = device.prepare([launch, OperatorLaunch("product", "cublaslt_bf16_tn", arguments)])
     graph = device.capture([prepared])
     graph.launch(stream)
     device.launch(prepared, stream)

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from cuda import pathfinder
 
-from kern.device.base import DeviceUnavailable
-from kern.device.cuda.context import CudaError
+from kern.device.base import CudaError, DeviceUnavailable
 from kern.manifest.errors import install_hint
 
 BF16: Final = 14  # cudaDataType_t: CUDA_R_16BF

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from cuda.bindings import driver
 
-from kern.device.base import FileRegion, Function, Launch, LaunchError, Occupancy, Prepared, Stream
+from kern.device.base import FileRegion, Function, LaunchError, Occupancy, Prepared, Stream
 from kern.device.cuda import bandwidth, graph, launch, weight_upload
 from kern.device.cuda.context import Context, driver_version
+from kern.device.cuda.launch import BoundOperator
 from kern.device.cuda.memory import CudaMemory, free_memory
 from kern.device.cuda.module import CudaFunction, CudaModule
 from kern.device.cuda.staging import CudaPending, Staging
 from kern.device.cuda.stream import CudaStream, own_stream
 from kern.device.cuda.weight_upload import CudaRegions
+from kern.manifest.launches import Launch
 from kern.manifest.types import Dim3
 
 if TYPE_CHECKING:
@@ -78,36 +80,25 @@ class CudaDevice:
         """Load a cubin from memory. Raises ModuleError."""
         return CudaModule(self._context, image)
 
-    def operator(self, name: str, arguments: Sequence[int]) -> launch.CudaOperator:
-        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
+    def prepare(self, launches: Sequence[Launch]) -> launch.CudaPrepared:
+        """Bind every launch; a built-in operator has its algorithm chosen, and its workspace allocated, here.
 
         The operators of a device share a workspace: lists that hold any run on one stream at a time. Raises
-        DeviceError for an unknown name, DeviceUnavailable where cublasLt is not installed, NoCacheFolder, OutOfMemory.
+        LaunchError for what this GPU cannot launch, DeviceError for an unknown operator, DeviceUnavailable where
+        cublasLt is not installed, NoCacheFolder, OutOfMemory.
         """
-        if self._products is None:
-            from kern.device.cuda.operators import Products
+        return launch.prepare(self._context, launches, self._bind_operator)
 
-            self._products = Products(self._context, tune=self._tune)
-        return self._products.bind(name, arguments)
-
-    def prepare(self, launches: Sequence[Launch]) -> launch.CudaPrepared:
-        """Bind every launch. Raises LaunchError for what this GPU cannot launch."""
-        return launch.prepare(self._context, launches)
-
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
         """Enqueue the list.
 
-        Raises LaunchError for a launch that is refused. A fault is told by whatever waits next; with `check`
-        each launch is waited for, and the LaunchError names it. After a fault nothing more runs in this
-        process on this GPU.
+        Raises LaunchError for a launch that is refused. An error of a kernel is raised by whatever waits next.
+        After it, nothing more runs in this process on this GPU.
         """
         own, listed = own_stream(stream, self._context), _own(prepared)
         with self._context:
-            if check:
-                launch.run_checked(self._context, listed, own)
-            else:
-                self._context.launched(own.number, listed.title)
-                launch.run(self._context, listed, own)
+            self._context.launched(own.number, listed.title, len(listed))
+            launch.run(self._context, listed, own)
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
         """Run the list with an event between any two launches; seconds of each, to about 0.5 µs.
@@ -116,7 +107,7 @@ class CudaDevice:
         includes the gap before it where the host is slower than the GPU: a list's sum need not equal its run time.
         """
         listed, own = _own(prepared), own_stream(stream, self._context)
-        self._context.launched(own.number, listed.title)
+        self._context.launched(own.number, listed.title, len(listed))
         return launch.profile(self._context, listed, own)
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy:
@@ -160,7 +151,14 @@ class CudaDevice:
 
     def read_bandwidth(self) -> float:
         """Bytes per second of a read-only stream over 8 GiB, or over what is free if less. Raises OutOfMemory."""
-        return bandwidth.read_bandwidth(self._context, self.target)
+        return bandwidth.read_bandwidth(self._context, self.target, self.prepare)
+
+    def _bind_operator(self, name: str, arguments: Sequence[int]) -> BoundOperator:
+        if self._products is None:
+            from kern.device.cuda.operators import Products
+
+            self._products = Products(self._context, tune=self._tune)
+        return self._products.bind(name, arguments)
 
     def close(self) -> None:
         """Give back streams, staging and operators, then the context. A second call does nothing."""

@@ -16,16 +16,17 @@ from kern.device.cuda.stream import CudaStream, own_stream
 class CudaGraph:
     """An instantiated graph."""
 
-    def __init__(self, context: Context, handle: Any, title: str) -> None:
+    def __init__(self, context: Context, handle: Any, title: str, launches: int) -> None:
         self._context = context
         self._handle = handle
         self._title = title
+        self._launches = launches
 
     def launch(self, stream: Stream) -> None:
         """Replay on `stream`. Freed before, it does nothing. Raises LaunchError or CudaError."""
         if self._handle is not None:
             context, own = self._context, own_stream(stream, self._context)
-            context.launched(own.number, self._title)
+            context.launched(own.number, self._title, self._launches)
             with context:
                 context.checked(driver.cuGraphLaunch(self._handle, own.handle), "cuGraphLaunch", self._title)
 
@@ -49,7 +50,8 @@ def capture(context: Context, prepared: Sequence[CudaPrepared]) -> CudaGraph:
             recorded = _record(context, prepared, stream)
             try:
                 instantiated = driver.cuGraphInstantiate(recorded, 0)
-                return CudaGraph(context, context.checked(instantiated, "cuGraphInstantiate", title), title)
+                handle = context.checked(instantiated, "cuGraphInstantiate", title)
+                return CudaGraph(context, handle, title, sum(map(len, prepared)))
             finally:
                 driver.cuGraphDestroy(recorded)
     finally:

@@ -9,31 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cuda.bindings import driver
 
-from kern.device.base import DeviceError, KernelLaunch, Launch, LaunchError
+from kern.device.base import DeviceError, LaunchError
 from kern.device.cuda.context import Context, described
 from kern.device.cuda.module import CudaFunction
 from kern.device.cuda.stream import CudaStream, Event
+from kern.manifest.launches import KernelLaunch, Launch
 
 Call = Callable[[], int]
 """Enqueues one launch; the library's status, 0 where it is accepted."""
 
 _PARAMS_ALIGNMENT: Final = 16
-
-
-class CudaOperator(NamedTuple):
-    """A built-in operator bound to its arguments.
-
-    `enqueue` gives it to a stream, by handle; its library's status, 0 where it is accepted, else `described`.
-    """
-
-    name: str
-    context: Context
-    enqueue: Callable[[ctypes.c_void_p], int]
-    described: Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +45,30 @@ class _BoundKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _BoundOperator:
-    """An operator's launch but for its stream."""
+class BoundOperator:
+    """A call of a built-in operator but for its stream.
 
-    operator: CudaOperator
+    `enqueue` gives it to a stream, by handle; its library's status, 0 where it is accepted, else `described`.
+    """
+
+    enqueue: Callable[[ctypes.c_void_p], int]
+    described: Callable[[int], str]
 
     def on(self, stream: CudaStream) -> Call:
-        return partial(self.operator.enqueue, ctypes.c_void_p(stream.number))
+        """The call, bound to `stream`."""
+        return partial(self.enqueue, ctypes.c_void_p(stream.number))
 
     def refusal(self, context: Context, status: int) -> DeviceError | str:
         """The error, where an earlier fault is behind it; else what the operator's library says."""
         (result,) = driver.cuCtxSynchronize()
         error = context.failure(result, "cuCtxSynchronize") if result else None
-        return error if isinstance(error, LaunchError) else self.operator.described(status)
+        return error if isinstance(error, LaunchError) else self.described(status)
 
 
-_Bound = _BoundKernel | _BoundOperator
+_Bound = _BoundKernel | BoundOperator
+
+BindOperator = Callable[[str, Sequence[int]], BoundOperator]
+"""Binds the operator of a name to addresses and scalars."""
 
 
 class CudaPrepared:
@@ -104,11 +101,19 @@ class CudaPrepared:
         return LaunchError(f"{self.labels[index]} cannot be launched: {said}") if isinstance(said, str) else said
 
 
-def prepare(context: Context, launches: Sequence[Launch]) -> CudaPrepared:
-    """Put every launch into the driver's form. Raises LaunchError for what this GPU cannot launch."""
+def prepare(context: Context, launches: Sequence[Launch], bind_operator: BindOperator) -> CudaPrepared:
+    """Put every launch into the driver's form. Raises LaunchError for what this GPU cannot launch.
+
+    Whatever binding an operator raises, it raises.
+    """
     limit = context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     with context:
-        bound = [_bind(context, launch, limit) for launch in launches]
+        bound = [
+            _bind_kernel(context, launch, limit)
+            if isinstance(launch, KernelLaunch)
+            else bind_operator(launch.name, launch.arguments)
+            for launch in launches
+        ]
     return CudaPrepared(bound, [launch.label for launch in launches])
 
 
@@ -117,17 +122,6 @@ def run(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
     for call in prepared.calls(stream):
         if status := call():
             raise prepared.refused(context, call, status)
-
-
-def run_checked(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
-    """Run the list, waiting after each launch. Raises LaunchError naming the one that fails."""
-    stream.synchronize()  # what was given before is not this list's fault
-    for call, label in zip(prepared.calls(stream), prepared.labels, strict=True):
-        if status := call():
-            raise prepared.refused(context, call, status)
-        (result,) = driver.cuStreamSynchronize(stream.handle)
-        if result:
-            raise context.faulted(result, f" in {label}", "see what the kernel is given there")
 
 
 def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tuple[float, ...]:
@@ -145,15 +139,6 @@ def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tup
         finally:
             for event in events:
                 event.destroy()
-
-
-def _bind(context: Context, launch: Launch, limit: int) -> _Bound:
-    if isinstance(launch, KernelLaunch):
-        return _bind_kernel(context, launch, limit)
-    operator = launch.operator
-    if not isinstance(operator, CudaOperator) or operator.context is not context:
-        raise LaunchError(f"{launch.label}: the operator {operator.name!r} is not of cuda:{context.ordinal}")
-    return _BoundOperator(operator)
 
 
 def _bind_kernel(context: Context, launch: KernelLaunch, limit: int) -> _BoundKernel:

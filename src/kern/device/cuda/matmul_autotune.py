@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from cuda.bindings import driver
 
+from kern.device.base import CudaError
 from kern.device.cuda import cublaslt
-from kern.device.cuda.context import Context, CudaError
+from kern.device.cuda.context import Context
 from kern.device.cuda.matmul_cache import ALGORITHM_BYTES, WORKSPACE_BYTES
 from kern.device.cuda.memory import CudaMemory
 from kern.device.cuda.stream import CudaStream, Event
@@ -31,8 +32,8 @@ Algorithm = ctypes.Array[Any]
 Enqueue = Callable[[c_void_p], int]
 """Gives a product to a stream, by handle; cublasLt's status, 0 where it is accepted."""
 
-Place = Callable[[int, int, int], Enqueue]
-"""Addresses of W, A and C → the product there."""
+BindAddresses = Callable[[int, int, int], Enqueue]
+"""Addresses of W, A and C → the product of these matrices."""
 
 
 class Effort(NamedTuple):
@@ -61,21 +62,21 @@ class Problem:
     a_bytes: int
     c_bytes: int
 
-    def placed(self, algorithm: Algorithm, workspace: int) -> Place:
-        """What binds the product to addresses; all that its calls share is made here."""
+    def with_algorithm(self, algorithm: Algorithm, workspace: int) -> BindAddresses:
+        """The product by `algorithm`, to be bound to addresses; everything that its calls share is made here."""
         lw, la, lc = map(c_void_p, self.layouts)
         alpha, beta = map(c_void_p, self.scalars)
         handle, description, chosen = c_void_p(self.handle), c_void_p(self.description), byref(algorithm)
         matmul, space, size = cublaslt.matmul(), c_void_p(workspace), c_size_t(WORKSPACE_BYTES)
 
-        def place(w: int, a: int, c: int) -> Enqueue:
+        def bind(w: int, a: int, c: int) -> Enqueue:
             out = c_void_p(c)
             return partial(
                 matmul, handle, description, alpha, c_void_p(w), lw, c_void_p(a), la, beta, out, lc, out, lc,
                 chosen, space, size,
             )  # fmt: skip
 
-        return place
+        return bind
 
 
 def is_usable(problem: Problem, algorithm: Algorithm) -> bool:
@@ -161,7 +162,7 @@ class _Scratch:
     flush_bytes: int
 
     def call(self, problem: Problem, w: int, algorithm: Algorithm) -> Enqueue:
-        return problem.placed(algorithm, self.workspace)(w, self.a, self.c)
+        return problem.with_algorithm(algorithm, self.workspace)(w, self.a, self.c)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cuda.bindings import driver
 
-from kern.device.base import OutOfMemory
+from kern.device.base import DeviceError, OutOfMemory
 from kern.device.cuda.context import Context
 
 
@@ -41,7 +41,7 @@ def free_memory(context: Context) -> int:
     return int(free)
 
 
-def _out_of_memory(context: Context, planned: int, free: int) -> OutOfMemory:
+def _out_of_memory(context: Context, planned: int, free: int) -> DeviceError:
     return OutOfMemory(
         f"{planned:,} bytes are needed on cuda:{context.ordinal} and {free:,} are free",
         "lower the capacity, or end other programs that use the GPU",

@@ -16,8 +16,17 @@ from typing import Final
 from kern.device.base import DeviceError
 from kern.device.cuda import cublaslt
 from kern.device.cuda.context import Context
-from kern.device.cuda.launch import CudaOperator
-from kern.device.cuda.matmul_autotune import QUICK, THOROUGH, Algorithm, Place, Problem, fastest, is_usable, warm_up
+from kern.device.cuda.launch import BoundOperator
+from kern.device.cuda.matmul_autotune import (
+    QUICK,
+    THOROUGH,
+    Algorithm,
+    BindAddresses,
+    Problem,
+    fastest,
+    is_usable,
+    warm_up,
+)
 from kern.device.cuda.matmul_cache import MOST_ALIGNMENT, WORKSPACE_BYTES, AlgorithmCache, Shape
 from kern.device.cuda.memory import CudaMemory
 
@@ -56,7 +65,7 @@ class Products:
         self._tune = tune
         self._chosen: dict[Shape, Algorithm] = {}
         self._warm: set[tuple[str, bytes]] = set()
-        self._placings: dict[tuple[str, int, int, int, int, int, int], Place] = {}
+        self._products: dict[tuple[str, int, int, int, int, int, int], BindAddresses] = {}
         self._layouts: dict[tuple[int, int, int], int] = {}
         self._scalars = (ctypes.c_float * 2)(0.0, 1.0)
         self._workspace = CudaMemory(context, WORKSPACE_BYTES)
@@ -65,7 +74,7 @@ class Products:
             self._description = cublaslt.create("cublasLtMatmulDescCreate", cublaslt.COMPUTE_F32, cublaslt.F32)
             self._set_transposed()
 
-    def bind(self, name: str, arguments: Sequence[int]) -> CudaOperator:
+    def bind(self, name: str, arguments: Sequence[int]) -> BoundOperator:
         """The operator NAME: row-major C[m,n] (+)= A[m,k] · W[n,k]ᵀ from addresses C, A, W and m, n, k.
 
         Raises DeviceError for an unknown name or an empty shape, CudaError where cublasLt has no algorithm.
@@ -74,10 +83,10 @@ class Products:
             raise DeviceError(f"a CUDA device has no operator {name!r}", f"it has: {', '.join(sorted(_VARIANTS))}")
         c, a, w, m, n, k = arguments
         like = (name, m, n, k, a & _LOW, w & _LOW, c & _LOW)
-        place = self._placings.get(like)
-        if place is None:
-            place = self._placings[like] = self._placing(name, c, a, w, m, n, k)
-        return CudaOperator(name, self._context, place(w, a, c), cublaslt.described)
+        bind = self._products.get(like)
+        if bind is None:
+            bind = self._products[like] = self._product(name, c, a, w, m, n, k)
+        return BoundOperator(bind(w, a, c), cublaslt.described)
 
     def close(self) -> None:
         """Give everything back. A second call does nothing."""
@@ -88,17 +97,17 @@ class Products:
                 cublaslt.call("cublasLtMatmulDescDestroy", self._description)
                 cublaslt.call("cublasLtDestroy", self._handle)
         self._handle = 0
-        self._placings.clear()
+        self._products.clear()
         self._workspace.free()
 
-    def _placing(self, name: str, c: int, a: int, w: int, m: int, n: int, k: int) -> Place:
+    def _product(self, name: str, c: int, a: int, w: int, m: int, n: int, k: int) -> BindAddresses:
         if min(m, n, k) < 1:
             raise DeviceError(f"{name}: a product of shape m={m}, n={n}, k={k} is empty", "m, n and k are 1 at least")
         shape = Shape.of(name, m, n, k, a, w, c)
         with self._context:
             problem = self._problem(shape)
             algorithm = self._algorithm(shape, problem, w)
-        return problem.placed(algorithm, self._workspace.address)
+        return problem.with_algorithm(algorithm, self._workspace.address)
 
     def _problem(self, shape: Shape) -> Problem:
         """Row-major is the transpose of column-major: Cᵀ[n,m] = (Wᵀ[k,n])ᵀ · Aᵀ[k,m], all dense."""

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
-from kern.device.base import FileRegion, Function, Launch, LaunchError, Prepared, Stream
-from kern.device.host import bandwidth, memory, operators
+from kern.device.base import FileRegion, Function, LaunchError, Prepared, Stream
+from kern.device.host import bandwidth, memory
 from kern.device.host.crashes import watch
 from kern.device.host.launch import Call, HostPrepared, prepare, run
 from kern.device.host.module import HostModule
 from kern.device.host.target import host_target, processor
 from kern.device.host.threads import thread_count
 from kern.manifest.counts import counted
+from kern.manifest.launches import Launch
 from kern.manifest.types import Dim3
 
 
@@ -100,16 +101,15 @@ class HostDevice:
         """Load a shared object from memory. This runs its constructors. Raises ModuleError."""
         return HostModule(image)
 
-    def operator(self, name: str, arguments: Sequence[int]) -> operators.HostOperator:
-        """The operator behind `extern:NAME`, bound to its arguments. Raises DeviceError for an unknown name."""
-        return operators.bind(name, arguments)
-
     def prepare(self, launches: Sequence[Launch]) -> HostPrepared:
-        """Bind every launch. `pdl` changes nothing here. Raises LaunchError for clusters and cooperation."""
+        """Bind every launch. `pdl` changes nothing here.
+
+        Raises LaunchError for clusters and cooperative launches, DeviceError for an unknown operator.
+        """
         return prepare(launches, self.threads)
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order; it has run when this returns, so `check` changes nothing.
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order; it has run when this returns.
 
         A kernel that crashes ends the process; `kern.device.host.crashes` names its launch on stderr.
         """

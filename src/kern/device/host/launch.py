@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kern.device.base import KernelLaunch, Launch, LaunchError
+from kern.device.base import LaunchError
 from kern.device.host.crashes import bearing
 from kern.device.host.module import HostFunction
-from kern.device.host.operators import HostOperator
+from kern.device.host.operators import bind
+from kern.manifest.launches import KernelLaunch, Launch
 
 Call = Callable[[], object]
 
@@ -33,7 +34,7 @@ class HostPrepared:
 
 
 def prepare(launches: Sequence[Launch], threads: int) -> HostPrepared:
-    """Bind every launch. Raises LaunchError for what a host cannot launch."""
+    """Bind every launch. Raises LaunchError for what a host cannot launch, DeviceError for an unknown operator."""
     calls = tuple(_bind(launch, threads) for launch in launches)
     return HostPrepared(calls, tuple(launch.label for launch in launches))
 
@@ -47,9 +48,7 @@ def run(calls: Sequence[Call]) -> None:
 def _bind(launch: Launch, threads: int) -> Call:
     if isinstance(launch, KernelLaunch):
         return _bind_kernel(launch, threads)
-    if not isinstance(launch.operator, HostOperator):
-        raise LaunchError(f"{launch.label}: the operator {launch.operator.name!r} is not the host's")
-    return bearing(launch.label, launch.operator.run)
+    return bearing(launch.label, bind(launch.name, launch.arguments))
 
 
 def _bind_kernel(launch: KernelLaunch, threads: int) -> Call:

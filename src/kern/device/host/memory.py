@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from kern.device.base import ALIGNMENT, FileRegion, OutOfMemory
+from kern.device.base import ALIGNMENT, DeviceError, FileRegion, OutOfMemory
 from kern.device.host.limits import available_memory
 from kern.device.regions import check_extent, read_some, unreadable
 from kern.manifest.arrays import round_up
@@ -176,7 +176,7 @@ def _address(mapping: mmap.mmap) -> int:
     return int(np.frombuffer(mapping, np.uint8).ctypes.data)
 
 
-def _out_of_memory(planned: int, free: int) -> OutOfMemory:
+def _out_of_memory(planned: int, free: int) -> DeviceError:
     return OutOfMemory(
         f"{planned} bytes are needed on the host and {free} are free",
         "lower the capacity, or close other programs",

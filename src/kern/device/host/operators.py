@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import isqrt
 from typing import Any, Final
@@ -21,19 +20,14 @@ _BLOCK_BYTES: Final = 4 << 20
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class HostOperator:
-    """An operator bound to its arguments. Its temporaries (about 16 MB at most) live while it runs."""
+def bind(name: str, arguments: Sequence[int]) -> Callable[[], None]:
+    """A call of the operator `name` with these addresses and scalars. Raises DeviceError for an unknown name.
 
-    name: str
-    run: Callable[[], None]
-
-
-def bind(name: str, arguments: Sequence[int]) -> HostOperator:
-    """The operator behind `extern:NAME`, bound to addresses and scalars. Raises DeviceError for another name."""
+    Its temporaries (about 16 MB at most) live while it runs.
+    """
     if name not in _OPERATORS:
         raise DeviceError(f"the host device has no operator {name!r}", f"it has: {', '.join(sorted(_OPERATORS))}")
-    return HostOperator(name, partial(_OPERATORS[name], *arguments))
+    return partial(_OPERATORS[name], *arguments)
 
 
 def _product(dtype: Any, accumulate: bool, c: int, a: int, w: int, m: int, n: int, k: int) -> None:

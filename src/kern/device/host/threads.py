@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.device.base import DeviceError
 from kern.device.host.limits import available_cores
+from kern.manifest.errors import variant
 
 VARIABLE: Final = "KERN_THREADS"
 MOST: Final = 1024
 
 
-class ThreadsError(DeviceError):
-    """The number of threads asked for is none."""
-
-    code: ClassVar[str] = "threads"
-    exit_code: ClassVar[int] = 2
+ThreadsError = variant(DeviceError, "bad-thread-count", "The number of threads is not from 1 to 1024.", exit_code=2)
 
 
 def thread_count(asked: int | None) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kern.manifest.arrays import array_bytes, round_up
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 from kern.manifest.expressions import Expr, Interval, bounds, evaluate
 from kern.manifest.types import Buffer, Scratch, State
+from kern.runtime.errors import CallError
 from kern.runtime.symbols import as_integer
 from kern.verifier import VerifiedManifest
 
@@ -17,11 +17,7 @@ ScratchKey = tuple[str, str]
 """Kernel name and scratch name."""
 
 
-class BadCapacity(KernError):
-    """A capacity or a number of sequences below 1."""
-
-    code: ClassVar[str] = "capacity"
-    exit_code: ClassVar[int] = 2
+BadCapacity = variant(CallError, "bad-capacity", "A capacity or a number of sequences is below 1.")
 
 
 @dataclass(frozen=True, slots=True)
