@@ -20,7 +20,7 @@ from kern.mining.recording import process_folders
 from kern.models.precision import RECORDED
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import part_of, write_weights
+from kern.models.weights import weight_group, write_weights
 from kern.recorded.kernel_set import entries
 from kern.recorded.vllm.evidence import examine
 from kern.recorded.vllm.library import module_file, recorded_kernels
@@ -102,6 +102,6 @@ def build_for_host(dump: Path, folder: Path, config: TransformerConfig, seed: in
     steps = (step for kernel in manifest.kernels.values() for step in kernel.impl.steps)
     for name in {step.cubin for step in steps if step.cubin is not None}:
         (folder / KERNELS / name).write_bytes(modules[name])
-    write_weights(folder / WEIGHTS, [part_of(checkpoint, RECORDED)], lambda done, total: None)
+    write_weights(folder / WEIGHTS, [weight_group(checkpoint, RECORDED)], lambda done, total: None)
     write_text_files(folder, text_settings(config, checkpoint.text, RECORDED), None)
     return folder
