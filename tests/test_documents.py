@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -14,10 +17,12 @@ import pytest
 import kern
 from kern import verify
 from kern.building import build as building
+from kern.cli import main
 from kern.contracts.text import ROUND
 from kern.engine.generator import Generator
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg
+from kern.runtime.executable import Executable
 from kern.text.tokenizer import Tokenizer
 from kern.verifier import check
 
@@ -76,6 +81,67 @@ def test_the_kernels_in_the_guide_work_as_shown(tmp_path: Path) -> None:
     whole = next(block for block in blocks("format.md")["json"] if '"programs"' in block)
     (tmp_path / "scale" / "manifest.json").write_text(whole)
     assert printed(verified, tmp_path) == output_of(verified)
+
+
+def test_a_run_takes_the_steps_of_its_page_in_order(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "life-of-a-run.md").read_text()
+    rows = re.findall(r"^\|.*\| `([\w/]+\.py)` \| `([\w.]+)` \|$", page, re.M)
+    assert len(rows) > 20
+    source = Path(kern.__file__).parent
+    called: dict[tuple[str, str], int] = {}
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(f"{source}/"):
+            name = frame.f_code.co_filename.removeprefix(f"{source}/"), frame.f_code.co_qualname
+            called.setdefault(name, len(called))
+
+    command = ["kern", "run", str(smollm2), "--prompt", "The capital of France is", "--max-tokens", "2"]
+    monkeypatch.setattr(sys, "argv", command)
+    sys.setprofile(count)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    sys.setprofile(None)
+    assert ended.value.code == 0
+    assert [row for row in rows if row not in called] == []
+    assert sorted(rows, key=lambda row: called[row]) == rows
+
+
+def test_the_public_names_of_the_python_page_can_be_imported() -> None:
+    for row in table("python-api.md", "import"):
+        first, *others = re.findall(r"`([\w.]+)`", row[0])
+        module, _, name = first.rpartition(".")
+        for each in (name, *others):
+            if "." in each:
+                module, _, each = each.rpartition(".")
+            assert hasattr(importlib.import_module(module), each), f"{module}.{each}"
+
+
+def test_the_python_page_has_every_method_of_an_executable() -> None:
+    named = {name for row in table("python-api.md", "method") for name in re.findall(r"`(\w+)\(", row[0])}
+    assert named == {name for name, value in vars(Executable).items() if callable(value) and name[0] != "_"}
+
+
+def test_the_python_page_has_every_option_of_load() -> None:
+    named = [row[0].strip("`") for row in table("python-api.md", "argument")]
+    assert named == list(inspect.signature(kern.load).parameters)
+
+
+def test_the_programs_of_the_python_page_run(smollm2: Path, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "smollm2").symlink_to(smollm2)
+    programs = blocks("python-api.md")["python"]
+    loaded, stepped, text, refused, built = (run_program(program, tmp_path) for program in programs)
+    assert loaded == ["host 4 programs"]
+    assert all(float(line.split()[-1]) > 0 for line in stepped)
+    assert stepped[-1].startswith("score ")
+    assert text[0] == " Paris"
+    assert refused == ["folder-unreadable"]
+    assert verify(tmp_path / "build" / "tiny", "host").ok, built
+
+
+def test_the_concepts_are_three_hundred_words() -> None:
+    text = re.sub(r"^\[.*", "", (ROOT / "docs" / "concepts.md").read_text(), flags=re.M)
+    assert len(re.findall(r"[\w'][\w'-]*", text)) <= 300
 
 
 def test_the_swapped_kernel_gives_the_same_tokens(smollm2: Path, tmp_path: Path) -> None:
@@ -184,6 +250,12 @@ def output_of(console: str) -> list[str]:
 
 def without_numbers(line: str) -> str:
     return re.sub(r"\d[\d.,]*", "#", line)
+
+
+def run_program(program: str, folder: Path) -> list[str]:
+    """The lines that Python code prints in a folder."""
+    (folder / "program.py").write_text(program)
+    return printed("$ python program.py", folder)
 
 
 def printed(shown: str, folder: Path) -> list[str]:

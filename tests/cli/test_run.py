@@ -18,6 +18,8 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
+from kern.cli.terminal import binary
+from kern.runtime.loading import load
 from kern.text.tokenizer import Tokenizer
 from support.processes import ONE_FAMILY, started
 from support.tokenizers import bytes_tokenizer
@@ -329,12 +331,17 @@ def test_a_damaged_folder_is_refused_by_every_command(kern: Kern, tiny: Path, tm
 def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     text = kern("inspect", tiny).out
     assert "kernels/matmul.so" in text
-    assert "lower bound" in text
     assert "\nsymbols\n  tokens  1…" in text
     assert "\n  seqs    1…1\n" in text
     assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
-    assert memory["workspace_lower_bound"] <= memory["workspace"] <= memory["workspace_unshared"]
+    least, planned, unshared = (memory[f"workspace{which}"] for which in ("_lower_bound", "", "_unshared"))
+    assert 0 < least <= planned <= unshared
+    with load(tiny, device="host") as executable:
+        space = executable.memory_plan.workspace
+    assert (least, planned, unshared) == (space.lower_bound, space.size, space.unshared)
+    assert f"{binary(planned)}  planned; {binary(unshared)} without sharing, lower bound {binary(least)} (" in text
+    assert f"({planned / least:.3f} ×)" in text
 
 
 def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:

@@ -165,15 +165,16 @@ def test_codes_of_errors_are_unique_and_unlike_those_of_diagnostics() -> None:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)
 
 
-def test_every_error_that_is_raised_has_a_code() -> None:
+def test_every_error_that_is_raised_has_a_code_and_says_what_to_do() -> None:
     all_errors()  # imports everything
     raised = 0
     for name, module in sys.modules.copy().items():
         tree = ast.parse(Path(str(module.__file__)).read_text()) if name.startswith("kern.") else ast.Module([], [])
-        calls = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)]
-        for error in (getattr(module, call.func.id, None) for call in calls if isinstance(call.func, ast.Name)):
-            if isinstance(error, type) and issubclass(error, KernError):
-                assert error.code, error
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            error = getattr(module, call.func.id, None) if isinstance(call.func, ast.Name) else None
+            if isinstance(error, type) and issubclass(error, KernError) and "__init__" not in vars(error):
+                assert error.code
+                assert error.help or len(call.args) == 2 or isinstance(call.args[0], ast.Starred), ast.unparse(call)
                 raised += 1
     assert raised > 300
 

@@ -156,7 +156,9 @@ def test_what_only_a_gpu_launches_is_refused_by_name(
     device: HostDevice, compile_c: Compile, make_launch: MakeLaunch, attribute: str, value: object
 ) -> None:
     function = device.load_module(compile_c(STEP)).function("step")
-    with pytest.raises(LaunchError, match=f"layer 3: 'step' asks for a {attribute} launch"):
+    with pytest.raises(
+        LaunchError, match=f"layer 3: 'step' has the launch attribute `{attribute}`, which is not supported on the host"
+    ):
         device.prepare([make_launch(function, "ptr i64", 0, 0, label="layer 3", **{attribute: value})])
 
 

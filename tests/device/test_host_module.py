@@ -99,7 +99,7 @@ def test_only_the_modules_own_exports_are_functions(device: HostDevice, compile_
 )
 def test_bytes_that_are_no_shared_object_are_refused(device: HostDevice, image: bytes) -> None:
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(ModuleError, match="a host module does not load: the module: "):
+    with pytest.raises(ModuleError, match="a host module cannot be loaded: the module: "):
         device.load_module(image)
     assert os.listdir("/proc/self/fd") == before
 

@@ -254,13 +254,13 @@ def test_the_host_writes_inputs_only(executable: Executable, name: str) -> None:
 
 
 def test_unknown_names_are_refused_with_those_there_are(executable: Executable) -> None:
-    with pytest.raises(UnknownName, match=r"no buffer is called 'y'.*total"):
+    with pytest.raises(UnknownName, match=r"unknown buffer 'y'.*total"):
         executable.read("y")
-    with pytest.raises(UnknownName, match="no buffer"):
+    with pytest.raises(UnknownName, match="unknown buffer"):
         executable.write("pool", np.zeros(1, np.float32))
-    with pytest.raises(UnknownName, match=r"no state is called 'x'.*pool"):
+    with pytest.raises(UnknownName, match=r"unknown state 'x'.*pool"):
         executable.clear("x")
-    with pytest.raises(UnknownName, match=r"no state is called 'total'.*pool"):
+    with pytest.raises(UnknownName, match=r"unknown state 'total'.*pool"):
         executable.read_state("total")
 
 

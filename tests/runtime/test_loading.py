@@ -197,7 +197,7 @@ def test_no_folder_and_no_manifest_are_one_line_errors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["tpu", "cuda3", "hosts", ""])
 def test_devices_that_are_not_there_are_refused(toy: Path, device: str) -> None:
-    with pytest.raises(DeviceUnavailable, match=f"^there is no device called '{device}'"):
+    with pytest.raises(DeviceUnavailable, match=f"^unknown device '{device}'"):
         kern.load(toy, device=device)
 
 
@@ -283,7 +283,7 @@ class AnsweringModule:
     ("answers", "message"),
     [
         ({"layout": Layout((0,), (4,))}, r"kernel 'add_scaled', step 0.*0:4.*declares 0:8"),
-        ({"limits": FunctionLimits(max_threads=0)}, r"block of 1 threads.*at most 0"),
+        ({"limits": FunctionLimits(max_threads=0)}, r"the block has 1 thread;.*at most 0"),
     ],
 )
 def test_the_device_s_own_answer_must_agree_with_the_manifest(

@@ -12,7 +12,9 @@ from kern.checkpoints.config import TransformerConfig
 from kern.manifest.errors import KernError
 
 
-class CheckpointError(KernError, code="bad-checkpoint", exit_code=2):
+class CheckpointError(
+    KernError, code="bad-checkpoint", exit_code=2, help="correct the file, or download it again from its publisher"
+):
     """A checkpoint cannot be read, or is incomplete."""
 
 

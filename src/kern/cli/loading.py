@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kern.artifact.errors import FolderReplaced
-from kern.cli.progress import bar
-from kern.cli.terminal import printable, wrapped
-from kern.cli.units import binary
+from kern.cli.terminal import bar, binary, printable, wrapped
 from kern.contracts.text import TextSettings
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from kern.manifest.counts import counted
-from kern.manifest.errors import KernError, variant
+from kern.manifest.errors import KernError
 from kern.manifest.expressions import Add, CeilDiv, Expr, Mul, Sym
 from kern.manifest.params import DType, Param, Scalar
 from kern.manifest.types import (
@@ -37,7 +37,8 @@ Argument: TypeAlias = BufferArg | StateArg | Expr | float
 """What a dispatch takes: a buffer, a state, a symbol or expression, or a number for a literal."""
 
 
-BuilderError = variant(KernError, "bad-builder-call", "A generator gave a name twice, or arguments that do not fit.")
+class BuilderError(KernError, code="bad-builder-call", help="correct the program that builds the manifest"):
+    """A name is given twice, or arguments do not fit their parameters."""
 
 
 def literal(scalar: Scalar, value: float) -> DispatchArg:

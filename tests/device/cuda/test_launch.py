@@ -291,7 +291,7 @@ def test_a_cooperative_launch_that_does_not_fit_is_refused(
             function, "ptr ptr", 0, 0, grid=(65536, 1, 1), block=(256, 1, 1), cooperative=True, cluster=cluster,
             label="L0.mix",
         )  # fmt: skip
-        with pytest.raises(LaunchError, match=r"L0.mix: a cooperative launch of 65536 blocks, and cuda:0 holds \d+"):
+        with pytest.raises(LaunchError, match=r"L0.mix: a cooperative launch of 65536 blocks; cuda:0 holds \d+"):
             device.prepare([launch])
 
 
@@ -317,11 +317,11 @@ def test_more_than_a_block_can_have_is_refused_by_name(
 ) -> None:
     module = device.load_module(compile_cuda(SHARED))
     shared, fixed, bounded = (module.function(name) for name in ("shared_sum", "static_shared", "bounded"))
-    with pytest.raises(LaunchError, match=r"L1.norm: 'shared_sum' asks for 0 \+ 300000 bytes of shared memory"):
+    with pytest.raises(LaunchError, match=r"L1.norm: 'shared_sum' needs 0 \+ 300000 bytes of shared memory"):
         device.prepare([make_launch(shared, "ptr i32", 0, 0, shared_mem=300000, label="L1.norm")])
-    with pytest.raises(LaunchError, match=r"'static_shared' asks for 4096 \+ 232448 bytes"):
+    with pytest.raises(LaunchError, match=r"'static_shared' needs 4096 \+ 232448 bytes"):
         device.prepare([make_launch(fixed, "ptr", 0, shared_mem=232448)])
-    with pytest.raises(LaunchError, match="a block of 128 threads, 'bounded' runs at most 96"):
+    with pytest.raises(LaunchError, match="the block has 128 threads; 'bounded' allows at most 96"):
         device.prepare([make_launch(bounded, "ptr", 0, block=(128, 1, 1))])
     with pytest.raises(LaunchError, match=r"'bounded' takes parameters at 0:8 \(offset:size\), not at 0:8 8:4"):
         device.prepare([make_launch(bounded, "ptr i32", 0, 0)])

@@ -30,7 +30,7 @@ def use(image: bytes, make_launch: MakeLaunch, file: int) -> None:
     """A device's life: everything that takes memory, once."""
     device = open_device("cuda:0")
     stream, memory = device.stream(), device.alloc(64 << 20)
-    placed = device.place(file, [FileRegion(0, 8 << 20)], lambda done: None)
+    placed = device.load_regions(file, [FileRegion(0, 8 << 20)], lambda done: None)
     module = device.load_module(image)
     launch = make_launch(module.function("step"), "ptr i64", memory.address, 1)
     arguments = (memory.address, placed.addresses[0], placed.addresses[0], 8, 64, 64)
