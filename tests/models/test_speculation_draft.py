@@ -154,8 +154,8 @@ def test_a_table_of_its_own_for_both_ends_is_refused(tmp_path: Path) -> None:
 
 def test_fc_is_cut_by_taps(tmp_path: Path) -> None:
     draft = opened(tmp_path / "draft", {})
-    part = draft.part
-    cut = [part.tensor(source) for i in range(3) for source in part.weights[f"fc.{i}"].sources]
+    group = draft.weight_group
+    cut = [group.tensor(source) for i in range(3) for source in group.weights[f"fc.{i}"].sources]
 
     assert [tensor.shape for tensor in cut] == [(128, 128)] * 3
     assert np.array_equal(np.concatenate(cut, axis=1), draft_tensors(draft_config(REFERENCE), 3)["fc.weight"])
