@@ -29,10 +29,10 @@ def path(tmp_path: Path) -> Path:
     return toy_artifact(tmp_path / "model")
 
 
-def replace(path: Path) -> None:
-    """What a build with --force does when all is written, with a copy of what is there."""
+def replace(path: Path, source: Path | None = None) -> None:
+    """What a build with --force does when all is written, with a copy of `source`, or of what is there."""
     with replacing(path, force=True) as new:
-        shutil.copytree(path, new, dirs_exist_ok=True)
+        shutil.copytree(source or path, new, dirs_exist_ok=True)
 
 
 @contextmanager
@@ -105,13 +105,16 @@ def test_a_folder_replaced_and_removed_before_it_is_locked_is_opened_again(
         assert replaced == [3]
 
 
-def test_a_reader_keeps_what_it_opened_and_it_is_removed_afterwards(path: Path) -> None:
+def test_a_reader_keeps_what_it_opened_and_it_is_removed_afterwards(
+    path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     module = (path / "kernels").iterdir().__next__()
     image = module.read_bytes()
+    source = shutil.copytree(path, tmp_path_factory.mktemp("source") / "model")
     with open_folder(path) as folder:
         with replacing(path, force=True) as new:
             (new / "manifest.json").write_text("{}")
-            waiting = threading.Thread(target=replace, args=(path,))
+            waiting = threading.Thread(target=replace, args=(path, source))
             waiting.start()
             while len(list(path.parent.iterdir())) < 3:
                 assert waiting.is_alive()
