@@ -88,7 +88,7 @@ def test_a_full_capacity_is_one_line(talk: Talk) -> None:
     assert done.out == answers(["hello"], 15)[0] + "\n"
     assert done.err.count("(ended: the capacity of 24 tokens is full)") == 1
     assert done.err.splitlines()[-2:] == [
-        "kern: error[bad-prompt]: the conversation has 35 tokens, the capacity is 24",
+        "kern: error[bad-prompt]: the conversation has 35 tokens; the capacity is 24",
         "help: shorten it, or load with a larger capacity",
     ]
 
@@ -206,7 +206,7 @@ def test_run_ends_before_a_stop_string_and_says_which_kind(kern: Kern, toy: Path
 def test_a_wrong_stop_string_is_told_before_anything_is_loaded(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = write_talker(tmp_path / "toy")
     (folder / "weights.safetensors").unlink()
-    for path, stop, says in ((folder, "", "a stop string is empty"), (tiny, "x", "no text to stop at")):
+    for path, stop, says in ((folder, "", "a stop string is empty"), (tiny, "x", "no text for a stop string")):
         done = kern("run", path, "--prompt-ids", "1", "--stop", stop)
         assert (done.code, done.out) == (2, "")
         assert says in done.err

@@ -496,7 +496,7 @@ def test_text_comes_from_the_command_line_from_stdin_or_a_template(
     assert kern("run", smollm2, "--prompt", "-", "--max-tokens", 6).out == shown.out
     chat = kern("run", smollm2, "--prompt", "What is 2 + 2?", "--chat", "--max-tokens", 3, "--json").json
     assert chat["prompt_ids"][0] == 1
-    refused(kern("run", smollm2, "--prompt", "caf\udce9"), "half a character at index 3")
+    refused(kern("run", smollm2, "--prompt", "caf\udce9"), "an unpaired surrogate at index 3")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
     refused(kern("run", smollm2, "--prompt", "-"), "UTF-8")
 

@@ -70,7 +70,7 @@ def test_a_capacity_too_small_for_a_round_is_reported_before_the_measuring(
     monkeypatch.setattr(bench, "benchmark", None)
     done = kern("bench", toy, "--spec", "--capacity", 150)
     assert (done.code, done.out) == (2, "")
-    assert "the capacity is 150, timing one round takes 151" in done.err
+    assert "the capacity is 150; timing one round takes 151" in done.err
 
 
 @pytest.mark.parametrize("command", [["run", "--prompt-ids", "1,2,3"], ["bench"]])
