@@ -58,8 +58,8 @@ def test_each_line_is_answered(talk: Talk, spec: list[str]) -> None:
     times = [line for line in done.err.splitlines() if line.startswith("prefill of ")]
     assert [line.partition(" in ")[0] for line in times] == [
         "prefill of 9 tokens",
-        f"prefill of {len('|u:and then?|a:') + (0 if not spec else 1)} tokens after {18 if not spec else 17} kept",
-        f"prefill of {len('|u:why|a:') + (0 if not spec else 1)} tokens after {42 if not spec else 41} kept",
+        f"prefill of {len('|u:and then?|a:') + (0 if not spec else 1)} tokens after {18 if not spec else 17} reused",
+        f"prefill of {len('|u:why|a:') + (0 if not spec else 1)} tokens after {42 if not spec else 41} reused",
     ]
     assert done.err.count("(ended: --max-tokens 9 reached)") == 3
 
@@ -75,7 +75,7 @@ def test_an_answer_ends_before_a_stop_string(talk: Talk) -> None:
     done = talk(b"hello\n", "--max-tokens", 9, "--stop", whole[4:7], "--stop", "never")
     assert done.out == whole[:4] + "\n"
     assert "7 tokens, " in done.err
-    assert done.err.endswith("(ended by a stop text)\n")
+    assert done.err.endswith("(ended by a stop string)\n")
 
 
 def test_nothing_said_is_nothing_answered(talk: Talk) -> None:
@@ -112,7 +112,7 @@ def test_a_users_mistake_is_one_line(talk: Talk, said: bytes, options: list[obje
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        (None, "has no chat template\nhelp: give a prompt as it is: `kern run` without --chat"),
+        (None, "has no chat template\nhelp: use `kern run` without --chat"),
         ("{{ raise_exception('no') }}", "refuses"),
         ("{% break %}", "fails: 'break'"),
     ],
@@ -151,7 +151,7 @@ def test_an_interrupt_ends_an_answer_and_not_the_conversation(talk: Talk, monkey
 
     assert (done.code, done.out) == (0, f"{first}\n{second}\n")
     assert done.err.count("(interrupted)") == 1
-    assert "after 12 kept" in done.err
+    assert "after 12 reused" in done.err
 
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"])

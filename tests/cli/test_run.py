@@ -209,7 +209,7 @@ def test_a_piped_prompt_loses_one_newline(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_help_says_what_becomes_of_a_piped_prompt(kern: Kern) -> None:
-    assert "without the newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
+    assert "without its final newline" in " ".join(kern("run", "--help").out.replace("│", " ").split())
 
 
 def test_a_chat_may_have_a_system_message(kern: Kern, tiny: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_folder_of_another_kind_is_said_not_to_be_a_text_model(kern: Kern, tin
 
 def test_a_folder_without_tokenizer_says_what_each_command_can_do(kern: Kern, tiny: Path) -> None:
     refused(kern("run", tiny, "--prompt", "text"), "--prompt-ids")
-    refused(kern("score", tiny, "--text", "-"), "kern.engine.score")
+    refused(kern("score", tiny, "--text", "-"), "kern.engine.open_model")
 
 
 def test_the_help_on_a_wrong_weights_file_names_it(kern: Kern, tiny: Path, tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_bench_profiles_a_decode_step(kern: Kern, tiny: Path, tmp_path: Path) ->
     done = kern("bench", tiny, "--steps", 8, "--capacity", 64, "--profile", trace)
     text = done.out
     assert done.err.endswith(f"the trace is in {trace}\n")
-    table = text[text.index("a decode step, by kernel") :].splitlines()
+    table = text[text.index("decode step, by kernel") :].splitlines()
     assert len({len(line) for line in table}) == 1
     for name in expected:
         assert name in text

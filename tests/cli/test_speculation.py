@@ -60,7 +60,7 @@ def test_bench_sets_rounds_beside_plain_steps(kern: Kern, toy: Path) -> None:
 
 def test_bench_reports_rounds_in_words(kern: Kern, toy: Path) -> None:
     done = kern("bench", toy, "--spec", "--steps", 6, "--capacity", 512)
-    for word in ("ms/round", "x a decode step", "a round", "x plain decoding", "of the rounds, by place"):
+    for word in ("ms/round", "x a decode step", "per round", "x plain decoding", "of the rounds, by position"):
         assert word in done.out
 
 
