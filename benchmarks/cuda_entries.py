@@ -1,4 +1,4 @@
-"""Entries of the CUDA library launched on addresses, and graphs of them timed: what its benchmarks share."""
+"""Entries of the CUDA library launched on addresses, and graphs of them timed; shared by the benchmarks of kernels."""
 
 from __future__ import annotations
 

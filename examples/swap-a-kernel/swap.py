@@ -31,7 +31,7 @@ def compile_module(output: Path) -> str:
 
 
 def swapped(manifest: Manifest, sha256: str) -> Manifest:
-    """The manifest with another implementation of `rms_norm`; its interface and its callers stay."""
+    """The manifest with another implementation of `rms_norm`; its interface and its callers are unchanged."""
     step = Step(
         symbol="plain_norm",
         params=tuple(map(Param.parse, ("out buffer<bf16>", "in buffer<f32>", "in buffer<bf16>", "f32", "i32"))),

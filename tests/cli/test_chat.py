@@ -102,7 +102,7 @@ def test_a_full_capacity_is_one_line(talk: Talk) -> None:
         (b"hello\n", ["--max-tokens", 0], "--max-tokens"),
     ],
 )
-def test_a_users_mistake_is_one_line(talk: Talk, said: bytes, options: list[object], says: str) -> None:
+def test_a_users_mistake_is_one_error(talk: Talk, said: bytes, options: list[object], says: str) -> None:
     done = talk(said, *options)
     assert (done.code, done.out) == (2, "")
     assert says in done.err

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from cli.conftest import Kern
-from kern.cli.json_text import json_text
+from kern.cli.outputs import json_text
 from kern.device.host.device import HostDevice
 from kern.engine.scoring import Score
 from support.chain import write_chain

@@ -18,6 +18,8 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
+from kern.cli.terminal import binary
+from kern.runtime.loading import load
 from kern.text.tokenizer import Tokenizer
 from support.processes import ONE_FAMILY, started
 from support.tokenizers import bytes_tokenizer
@@ -77,7 +79,7 @@ def test_run_streams_and_reports_on_stderr(kern: Kern, tiny: Path) -> None:
         (["--prompt-ids", "1", "--weights", "x" * 300], ["K1017"]),
     ],
 )
-def test_a_users_mistake_is_one_line(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
+def test_a_users_mistake_is_one_error(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
     refused(kern("run", tiny, *options), *words)
 
 
@@ -288,7 +290,7 @@ def test_inspect_shows_a_bound_of_zero(kern: Kern, tiny: Path, tmp_path: Path) -
     assert "unused_by_shapes 0…0" in kern("inspect", folder).out
 
 
-def test_junk_in_the_thread_count_is_said(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_thread_count_is_reported(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERN_THREADS", "many")
     refused(kern("run", tiny, *IDS), "KERN_THREADS")
 
@@ -329,12 +331,17 @@ def test_a_damaged_folder_is_refused_by_every_command(kern: Kern, tiny: Path, tm
 def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     text = kern("inspect", tiny).out
     assert "kernels/matmul.so" in text
-    assert "lower bound" in text
     assert "\nsymbols\n  tokens  1…" in text
     assert "\n  seqs    1…1\n" in text
     assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
-    assert memory["workspace_lower_bound"] <= memory["workspace"] <= memory["workspace_unshared"]
+    least, planned, unshared = (memory[f"workspace{which}"] for which in ("_lower_bound", "", "_unshared"))
+    assert 0 < least <= planned <= unshared
+    with load(tiny, device="host") as executable:
+        space = executable.memory_plan.workspace
+    assert (least, planned, unshared) == (space.lower_bound, space.size, space.unshared)
+    assert f"{binary(planned)}  planned; {binary(unshared)} without sharing, lower bound {binary(least)} (" in text
+    assert f"({planned / least:.3f} ×)" in text
 
 
 def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:
@@ -560,7 +567,7 @@ def test_a_full_device_is_one_line(tiny: Path) -> None:
 
 @ONE_FAMILY
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "1"), (">&- 2>&-", "")])
-def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: str) -> None:
+def test_a_closed_output_gives_no_traceback(tiny: Path, closed: str, out: str) -> None:
     command = process("run", tiny, "--prompt-ids", "1,2,3", "--max-tokens", 1)
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
@@ -569,7 +576,7 @@ def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: 
 
 
 @ONE_FAMILY
-def test_a_reader_that_goes_away_is_no_traceback(tiny: Path) -> None:
+def test_a_reader_that_closes_the_pipe_gives_no_traceback(tiny: Path) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100, "--ignore-stop")
     with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None

@@ -29,7 +29,7 @@ COUNT = 100
 MARGIN = 200_000_000
 """Bytes of device memory beyond weights, states and workspace: modules, cublasLt, graphs, staging."""
 
-# A process of its own: nothing of an earlier test is there already.
+# Its own process: nothing is left there from an earlier test.
 PROGRAM = """
 import json, sys
 from kern.device import open_device

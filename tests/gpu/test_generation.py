@@ -27,7 +27,7 @@ WITHIN = 0.03
 
 @cache
 def usual(folder: Path) -> Run:
-    """The run that the others are held against: graphs, fed by the host."""
+    """The run that the others are compared with: graphs, fed by the host."""
     return run(folder, PROMPT, COUNT, chunk=32)
 
 

@@ -1,4 +1,4 @@
-"""Qwen3-4B on vLLM's kernels on a GPU, beside the same weights on our own: the same tokens, up to near-ties.
+"""Qwen3-4B on vLLM's kernels on a GPU, compared with the same weights on our own: the same tokens, up to near-ties.
 
 The recording is made on the machine itself (`kern capture` of vLLM with TRITON_ATTN on the shape of Qwen3-4B), and
 KERN_RECORDING names its folder. Both builds take about 8 GB of disk, and as much of the GPU's memory.

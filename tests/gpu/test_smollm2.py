@@ -1,4 +1,4 @@
-"""SmolLM2-135M on a GPU: its tokens, logits and score beside those of a float32 forward."""
+"""SmolLM2-135M on a GPU: its tokens, logits and score compared with a float32 forward pass."""
 
 from __future__ import annotations
 

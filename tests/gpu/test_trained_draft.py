@@ -1,4 +1,4 @@
-"""SmolLM2 with its trained draft on a GPU: fifty texts, two ways of driving it, beside plain decoding."""
+"""SmolLM2 with its trained draft on a GPU: fifty texts, driven in two ways, compared with plain decoding."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Agreement:
 
 
 def agreement(found: Run, reference: Logits) -> Agreement:
-    """The run beside float32 logits over the same ids."""
+    """The run compared with float32 logits over the same ids."""
     rows = reference([*found.prompt, *found.ids])[len(found.prompt) - 1 : -1]
     off = _centred(found.logits) - _centred(rows)
     relative = np.linalg.norm(off, axis=1) / np.linalg.norm(_centred(rows), axis=1)
@@ -93,7 +93,7 @@ def assert_agrees(found: Run, reference: Logits, *, within: float, label: str = 
     """Every row of logits is within `within` of float32's, relative to its length.
 
     Each id is the greatest of the run's own logits; where float32 would have chosen another, its margin must be below
-    the error that this very run's logits have.
+    the error of this run's own logits.
     """
     assert found.logits.argmax(axis=1).tolist() == list(found.ids)
     measured = agreement(found, reference)

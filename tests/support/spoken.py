@@ -1,4 +1,4 @@
-"""What a model says after prompts, speculating or not: tokens a round, and where two ways of saying it part."""
+"""What a model says after prompts, speculating or not: tokens per round, and where two texts differ."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def by_kind(spoken: Sequence[Spoken]) -> str:
     """Tokens a round of each kind of prompt, and of all, for people."""
     kinds = dict.fromkeys(each.kind for each in spoken)
     parts = [f"{kind} {tokens_a_round([each for each in spoken if each.kind == kind]):.2f}" for kind in kinds]
-    return f"{len(spoken)} texts, tokens a round: {', '.join(parts)}, all {tokens_a_round(spoken):.2f}"
+    return f"{len(spoken)} texts, tokens per round: {', '.join(parts)}, all {tokens_a_round(spoken):.2f}"
 
 
 def assert_parts_at_near_ties(folder: Path, plain: Spoken, other: Spoken, logits: Logits) -> None:

@@ -15,6 +15,11 @@ FileMissing = variant(ArtifactError, "file-missing", "A required file does not e
 FileUnreadable = variant(ArtifactError, "file-unreadable", "A file may not be read, or the disk failed.", exit_code=2)
 UnsafePath = variant(ArtifactError, "unsafe-path", "A path leaves the folder, or is not a regular file.")
 FileTooLarge = variant(ArtifactError, "file-too-large", "A file is larger than anything that kern reads into memory.")
-BadModule = variant(ArtifactError, "bad-module", "A kernel file is not a module, or its contents cannot be analysed.")
+BadModule = variant(
+    ArtifactError,
+    "bad-module",
+    "A kernel file is not a module, or its contents cannot be analysed.",
+    help="build the kernels again, or take the file out of the folder",
+)
 BadWeights = variant(ArtifactError, "bad-weights", "A weights file is not a complete and consistent safetensors file.")
 BadTarget = variant(ArtifactError, "bad-target", "kern does not know the target.", exit_code=2)

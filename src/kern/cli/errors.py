@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import typer
 
 from kern.cli import diagnostics
-from kern.cli.json_text import json_text
+from kern.cli.outputs import json_text
 from kern.cli.terminal import printable
 from kern.files.user_cache import CacheIgnored
 from kern.manifest.errors import KernError, variant
@@ -20,7 +20,9 @@ class UsageError(KernError, code="usage", exit_code=2):
     """Unknown options, options that contradict each other, or a value that an option does not take."""
 
 
-StdoutUnwritable = variant(KernError, "stdout-unwritable", "Standard output is closed, or its disk is full.")
+StdoutUnwritable = variant(
+    KernError, "stdout-unwritable", "Standard output is closed, or its disk is full.", help="print to another file"
+)
 PARSER_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises for arguments that it cannot parse. typer does not export it."""
 

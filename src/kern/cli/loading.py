@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kern.artifact.folder import open_folder
-from kern.cli.progress import bar
-from kern.cli.terminal import printable, wrapped
-from kern.cli.units import binary
+from kern.cli.terminal import bar, binary, printable, wrapped
 from kern.engine.model import TextModel, open_model
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable

@@ -1,4 +1,4 @@
-"""What a caller of a loaded executable can get wrong by name or by order."""
+"""Errors in the use of a loaded executable: unknown names, and calls that its state does not allow."""
 
 from __future__ import annotations
 
@@ -18,5 +18,8 @@ NotReadable = variant(CallError, "not-readable", "The host may not read this buf
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> CallError:
-    """The error for a name that no `kind` has; `names` are those that there are."""
-    return UnknownName(f"no {kind} is called {name!r}", f"there are: {', '.join(names) or 'none'}")
+    """The error for an unknown name of a `kind`; `names` are those that are declared."""
+    declared = ", ".join(names)
+    return UnknownName(
+        f"unknown {kind} {name!r}", f"the {kind}s are: {declared}" if declared else f"the manifest declares no {kind}s"
+    )

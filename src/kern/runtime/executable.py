@@ -33,8 +33,8 @@ from kern.verifier import VerifiedManifest
 class Executable:
     """A manifest in a device's memory, ready to run. Made by `kern.load`; a context manager.
 
-    All its work is ordered on one stream of its own. It is not for use from several threads at once;
-    several executables, on one device or on several, do not disturb each other.
+    All its work is ordered on its own stream. It must not be used from several threads at once. Several executables,
+    on one device or on several, are independent of each other.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Executable:
         sequences: int,
         check: bool,
     ) -> None:
-        """`resources` gives back, at the end, everything that was taken for it."""
+        """`resources` releases everything that was allocated for it, at `close`."""
         self.path: Final = path
         """The artifact folder."""
         self.manifest: Final = verified.manifest
@@ -80,18 +80,18 @@ class Executable:
         self._states = states(plan, bases)
 
     def write(self, name: str, array: Given, values: Values | None = None, *, at: int = 0) -> None:
-        """Copy `array` to input `name`, whose shape at `values` it must have, or at the symbols' bounds without.
+        """Copy `array` to input `name`. It must have the input's shape at `values`, or at the symbols' upper bounds.
 
-        `values` are those of the call that is to read it; what lies behind stays as it was. With `at`, the array is
-        as many of the rows (the first dimension) as it has, from row `at` on, and the others stay as they were.
-        The array's dtype is the buffer's; what else is taken, `kern.runtime.conversion.as_array` says. It may be
-        strided, and be used again when the call returns. Raises UnknownName, NotWritable, WrongDType, WrongValue,
+        `values` are those of the call that will read it; the bytes after the array do not change. With `at`, the array
+        is written to the rows (of the first dimension) from `at` on, and the other rows do not change. Its dtype is
+        the buffer's; `kern.runtime.conversion.as_array` says what else is accepted. It may be strided, and can be
+        reused when the call returns. Raises UnknownName, NotWritable, WrongDType, WrongValue,
         WrongShape, a SymbolError or Closed.
         """
         self._require_open()
         buffer = self._buffer(name)
         if buffer.class_ != "input":
-            raise NotWritable(f"buffer {name!r} is of class {buffer.class_}", "the host writes inputs only")
+            raise NotWritable(f"buffer {name!r} has class {buffer.class_}", "the host writes inputs only")
         whole = self._shapes.at(name, values)
         given = as_array(name, array, buffer.dtype)
         row = first_row(name, given.shape, whole, at, at_bounds=values is None)
@@ -100,9 +100,9 @@ class Executable:
         self.device.write(address, dense.data, self._stream)
 
     def run(self, program: str, values: Values) -> None:
-        """Run `program` at `values`, launch by launch; returns when it is under way.
+        """Start running `program` at `values`, launch by launch; returns without waiting, unless loaded with `check`.
 
-        `values` gives every symbol that the program names. Raises UnknownName, SymbolMissing, SymbolUnknown,
+        `values` has a value for every symbol that the program uses. Raises UnknownName, SymbolMissing, SymbolUnknown,
         SymbolOutOfBounds, LaunchError or Closed.
         """
         self._require_open()
@@ -133,10 +133,9 @@ class Executable:
                 after(launch)
 
     def profile(self, program: str, values: Values) -> tuple[LaunchTime, ...]:
-        """Run `program` at `values` as `run` does, and wait; the time of each launch, in order.
+        """Run `program` at `values` as `run` does, and wait; return the time of each launch, in order.
 
-        Measuring keeps launches apart that could overlap: their sum is above the program's own time. Raises as
-        `run` does.
+        Measuring prevents launches from overlapping: their sum is more than the time of a run. Raises as `run` does.
         """
         self._require_open()
         prepared = self._launches.prepared(program, values)
@@ -146,8 +145,8 @@ class Executable:
     def graph(self, calls: Sequence[Call]) -> ExecutableGraph:
         """Record calls, each a program and its values, as one graph that runs them in order.
 
-        Nothing runs here. The values are part of the recording: it takes no others. Where the executable was
-        loaded with `check`, the graph runs launch by launch, each checked. Raises as `run` does, and WrongCalls.
+        Nothing runs here. The values are part of the recording. If the executable was loaded with `check`, the graph
+        runs launch by launch, and waits for each. Raises as `run` does, and WrongCalls.
         """
         self._require_open()
         calls = pairs(calls)
@@ -161,21 +160,21 @@ class Executable:
         return graph
 
     def read(self, name: str, values: Values | None = None) -> Array:
-        """The array in output or carry `name`, once everything asked for before has run.
+        """The array in output or carry `name`, after everything submitted before has run.
 
-        It is a copy, not to be written to. Its shape is the buffer's at `values`, or at the symbols' upper
-        bounds. Any buffer can be read where sharing is off. Raises UnknownName, NotReadable, a SymbolError,
+        It is a copy that must not be written to. Its shape is the buffer's at `values`, or at the symbols' upper
+        bounds. If sharing is off, any buffer can be read. Raises UnknownName, NotReadable, a SymbolError,
         LaunchError or Closed.
         """
         return self.read_async(name, values).wait()
 
     def read_async(self, name: str, values: Values | None = None) -> PendingArray:
-        """As `read`, but returns at once: the bytes will be those at this point of the stream."""
+        """As `read`, but returns at once: the values will be those at this point of the stream."""
         self._require_open()
         buffer = self._buffer(name)
         if self.memory_plan.sharing and buffer.class_ not in ("output", "carry"):
             raise NotReadable(
-                f"buffer {name!r} is of class {buffer.class_}",
+                f"buffer {name!r} has class {buffer.class_}",
                 "the host reads outputs and carries; load with sharing=False to read every buffer",
             )
         shape = self._shapes.at(name, values)
@@ -183,9 +182,9 @@ class Executable:
         return PendingArray(self.device.read(self._buffers[name], size, self._stream), buffer.dtype, shape)
 
     def read_state(self, state: str) -> Array:
-        """The bytes of a state, u8 [bytes], once everything asked for before has run.
+        """The bytes of a state, u8 [bytes], after everything submitted before has run.
 
-        It is a copy, not to be written to. Raises UnknownName, LaunchError or Closed.
+        It is a copy that must not be written to. Raises UnknownName, LaunchError or Closed.
         """
         address, size = self._state(state)
         return PendingArray(self.device.read(address, size, self._stream), "u8", (size,)).wait()
@@ -196,12 +195,12 @@ class Executable:
         self.device.zero(address, size, self._stream)
 
     def synchronize(self) -> None:
-        """Wait until everything asked for has run. Raises LaunchError if any of it failed, or Closed."""
+        """Wait until everything submitted has run. Raises LaunchError if any of it failed, or Closed."""
         self._require_open()
         self._stream.synchronize()
 
     def close(self) -> None:
-        """Wait for what is under way and give everything back. A second call does nothing."""
+        """Wait for what is running and release everything. A second call does nothing."""
         if not self._closed:
             self._closed = True
             with self._resources as resources:
@@ -244,7 +243,7 @@ class Executable:
         return self.manifest.buffers[name]
 
     def _state(self, name: str) -> tuple[int, int]:
-        """Its address, and its bytes."""
+        """Its address and size in bytes."""
         self._require_open()
         if not isinstance(name, str) or name not in self._states:
             raise unknown("state", name, self._states)

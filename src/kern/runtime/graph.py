@@ -21,7 +21,7 @@ def pairs(calls: Iterable[Call]) -> tuple[Call, ...]:
         return tuple((program, values) for program, values in calls)
     except (TypeError, ValueError):
         raise WrongCalls(
-            f"a graph records a list of calls, it is given {calls!r:.60}", 'give pairs, as [("step", {"n": 4})]'
+            f"a graph records a list of calls, but {calls!r:.60} was given", 'give pairs such as [("step", {"n": 4})]'
         ) from None
 
 
@@ -36,13 +36,13 @@ class ExecutableGraph:
         self._release = release
 
     def launch(self) -> None:
-        """Run; returns when it is under way. Raises LaunchError, or Closed after `close`."""
+        """Start running; returns without waiting. Raises LaunchError, or Closed after `close`."""
         if self._replay is None:
-            raise Closed("the graph is closed", "record it again, from an executable that is open")
+            raise Closed("the graph is closed", "record it again, from an open executable")
         self._replay()
 
     def close(self) -> None:
-        """Forget the recording. A second call does nothing; closing the executable closes its graphs."""
+        """Discard the recording. A second call does nothing; closing the executable closes its graphs."""
         if self._replay is not None:
             self._replay = None
             self._release(self)

@@ -1,4 +1,4 @@
-"""Programs at symbol values, lowered and put into the device's form once, and kept."""
+"""Programs at symbol values, lowered and prepared for the device once, and kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LaunchCache:
         self._kept: OrderedDict[tuple[str, tuple[int, ...], bool], tuple[Prepared, ...]] = OrderedDict()
 
     def checked(self, program: str, values: Values) -> dict[str, int]:
-        """The values of the symbols that `program` names. Raises UnknownName or a SymbolError."""
+        """The values of the symbols that `program` uses. Raises UnknownName or a SymbolError."""
         if not isinstance(program, str) or program not in self._addresses:
             raise unknown("program", program, self._addresses)
         return checked(self._needed[program], self._ranges[program], values, f"program {program!r}")
@@ -50,7 +50,7 @@ class LaunchCache:
         return self._lists(program, values, single=False)[0]
 
     def single_launches(self, program: str, values: Values) -> tuple[Prepared, ...]:
-        """As `prepared`, each launch as a list of its own."""
+        """As `prepared`, with one list per launch."""
         return self._lists(program, values, single=True)
 
     def _lists(self, program: str, values: Values, *, single: bool) -> tuple[Prepared, ...]:
@@ -63,6 +63,6 @@ class LaunchCache:
         lists = [(launch,) for launch in launches] if single else [launches]
         self._kept[key] = tuple(self._device.prepare(each) for each in lists)
         if len(self._kept) > MAX_ENTRIES:
-            self._stream.synchronize()  # the list that goes may still be running
+            self._stream.synchronize()  # the list that is removed may still be running
             self._kept.popitem(last=False)
         return self._kept[key]

@@ -1,4 +1,4 @@
-"""Loading an artifact folder: verified, resolved, planned, allocated, bound, checked against the device."""
+"""Loads an artifact folder: verify, resolve, plan, allocate, bind, check against the device."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kern.artifact.targets import runs_on
 from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
+from kern.manifest.counts import counted
 from kern.manifest.errors import variant
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
@@ -21,7 +22,7 @@ from kern.runtime.lowering import link
 from kern.runtime.memory.allocation import Progress, allocate
 from kern.runtime.memory.planner import plan
 from kern.verification.report import InvalidArtifact
-from kern.verification.verify_folder import examine
+from kern.verification.verify_folder import verify_folder
 from kern.verifier import VerifiedManifest
 
 AUTO: Final = "auto"
@@ -45,15 +46,15 @@ def load(
 ) -> Executable:
     """Load the artifact folder at `path` onto a device; an open folder is read as it is, and stays open.
 
-    `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity`
-    counts tokens a sequence and, with `sequences`, sizes the states (see `kern.runtime.memory.sizes.sizes`). With
-    `sharing` off every buffer has bytes of its own and can be read. `weights` takes the place of the folder's
-    weights file. With `check`, every launch is waited for, and an error names the one that failed. With `tune`,
-    the device chooses the algorithms of its built-in operators anew, where it has kept any. `progress` is told the
-    bytes of weights bound, and of all.
+    `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity` is the
+    number of tokens per sequence and, with `sequences`, determines the size of the states (see
+    `kern.runtime.memory.sizes.sizes`). With `sharing` off, every buffer has its own memory and can be read. `weights`
+    replaces the folder's weights file. With `check`, every launch is waited for, and an error names the one that
+    failed. With `tune`, the device chooses the algorithms of its built-in operators again instead of using cached
+    ones. `progress` is called with the bytes of weights loaded so far, and the total.
 
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
-    TooManyBlocks, ModuleError or AbiMismatch; whatever was taken by then has been given back.
+    TooManyBlocks, ModuleError or AbiMismatch, after releasing everything that was allocated.
     """
     opened = nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path)
     with ExitStack() as resources, opened as folder:
@@ -74,14 +75,14 @@ def load(
 
 
 def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:
-    found = examine(folder, weights=weights)
+    found = verify_folder(folder, weights=weights)
     if found.verified is None or found.resolution is None:
         raise InvalidArtifact(found.report, weights)
     return found.verified, found.resolution
 
 
 def _open_device(name: str, tune: bool, resolution: Resolution, resources: ExitStack) -> Device:
-    """The device asked for; `auto` is the one that runs the kind of the modules, the host if there are none."""
+    """The requested device; `auto` is the one that runs this kind of module, the host if there are none."""
     right = DEVICE_OF_MODULES[resolution.kind or "host"]
     chosen = right if name == AUTO else name
     of_its_kind = chosen.partition(":")[0] == right
@@ -137,11 +138,11 @@ def _check_abi(function: Function, step: Step, where: str) -> None:
         raise AbiMismatch(
             f"{where}: {function.symbol} takes parameters at {function.layout} (offset:size), "
             f"the manifest declares {declared}",
-            "correct the step's params, or give the kernel file that they describe",
+            "correct the step's params, or use the kernel file that they describe",
         )
     threads, most = math.prod(step.block), function.limits.max_threads
     if most is not None and threads > most:
         raise AbiMismatch(
-            f"{where}: a block of {threads} threads, {function.symbol} runs at most {most} on this device",
-            "give the step a smaller block",
+            f"{where}: the block has {counted(threads, 'thread')}; {function.symbol} allows at most {most} here",
+            "reduce the step's block",
         )

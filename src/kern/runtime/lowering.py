@@ -46,7 +46,7 @@ def lower(
 ) -> tuple[Launch, ...]:
     """The launches of `program` at `values`, in order.
 
-    `values` gives every symbol that the program names. Launches are labelled
+    `values` has a value for every symbol that the program uses. Launches are labelled
     "program · dispatch · kernel · step", a dispatch without a label by its index.
     """
     return tuple(

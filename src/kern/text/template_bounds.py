@@ -28,7 +28,7 @@ _CONTAINERS: Final[tuple[type[Any], ...]] = (list, tuple, dict, set, *_VIEWS)
 """Concrete classes: checks against abstract ones would run Python code for each element."""
 
 
-class ChatError(KernError, code="chat-template", exit_code=2):
+class ChatError(KernError, code="chat-template", exit_code=2, help="give the prompt without a chat template"):
     """The folder has no chat template, or the template refuses the messages."""
 
 

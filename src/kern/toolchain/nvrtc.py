@@ -9,7 +9,7 @@ from typing import Any
 from kern.manifest.errors import KernError, install_hint, variant
 
 CudaCompilerMissing = variant(KernError, "cuda-compiler-missing", "NVRTC or CUDA's headers are missing.", exit_code=2)
-CompileError = variant(KernError, "cuda-compilation-failed", "CUDA C++ does not compile.")
+CompileError = variant(KernError, "cuda-compilation-failed", "CUDA C++ does not compile.", help="correct the source")
 
 
 def compile_cubin(source: str, name: str, target: str, options: Sequence[str] = ()) -> bytes:

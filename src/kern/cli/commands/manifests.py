@@ -1,4 +1,4 @@
-"""`kern verify`, `explain`, `schema` and `inspect`: what is in a manifest, and whether it is right."""
+"""`kern verify`, `explain`, `schema` and `inspect`: what is in a manifest, and whether it is valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verify(
         print(f"{printable(str(path))}: ok")
         return
     from kern.cli import diagnostics
-    from kern.cli.json_text import json_text
+    from kern.cli.outputs import json_text
 
     if json:
         print(json_text(diagnostics.as_dict(report), indent=1))
@@ -71,7 +71,7 @@ def schema() -> None:
 
     Example: `kern schema > manifest.schema.json`
     """
-    from kern.cli.json_text import json_text
+    from kern.cli.outputs import json_text
     from kern.manifest.schema import json_schema
 
     print(json_text(json_schema(), indent=1))

@@ -1,4 +1,4 @@
-"""How fast a GPU reads its memory, as a bound for kernels that stream their weights."""
+"""How fast a GPU reads its memory, a bound for kernels that stream their weights."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kern.manifest.params import Layout
 from kern.toolchain.nvrtc import compile_cubin
 
 _BYTES: Final = 8 << 30
-"""Bytes read in a pass where that much is free."""
+"""Bytes read per pass where that much is free."""
 
-_SPARED: Final = 256 << 20
+_LEFT_FREE: Final = 256 << 20
 _PASSES: Final = 8
 _THREADS: Final = 512
-_BLOCKS_A_MULTIPROCESSOR: Final = 4
+_BLOCKS_PER_MULTIPROCESSOR: Final = 4
 
 
 def read_bandwidth(context: Context, target: str, prepare: Callable[[Sequence[Launch]], CudaPrepared]) -> float:
@@ -37,7 +37,7 @@ def read_bandwidth(context: Context, target: str, prepare: Callable[[Sequence[La
     stream = CudaStream(context)
     try:
         with context:
-            size = max(min(_BYTES, free_memory(context) - _SPARED), 1 << 20)
+            size = max(min(_BYTES, free_memory(context) - _LEFT_FREE), 1 << 20)
         memory = CudaMemory(context, size)
         try:
             with context:
@@ -54,7 +54,7 @@ def read_bandwidth(context: Context, target: str, prepare: Callable[[Sequence[La
 
 
 def _launch(context: Context, function: CudaFunction, memory: CudaMemory) -> KernelLaunch:
-    blocks = context.attribute("MULTIPROCESSOR_COUNT") * _BLOCKS_A_MULTIPROCESSOR
+    blocks = context.attribute("MULTIPROCESSOR_COUNT") * _BLOCKS_PER_MULTIPROCESSOR
     return KernelLaunch(
         label="reading",
         function=function,

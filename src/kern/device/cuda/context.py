@@ -1,4 +1,4 @@
-"""The primary context of one GPU: making it current, checking calls, remembering the error that ended it."""
+"""The primary context of one GPU: makes it current, checks calls, remembers the error that ended it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ _REMEMBERED: Final = 4
 """Launch lists whose names are kept, to report which may have failed."""
 
 
+SEE_DRIVER: Final = "run `kern doctor`, and check with nvidia-smi that the GPU works and has free memory"
+"""Help where only the driver's own message is known."""
+
+
 class Context:
     """The primary context of GPU `ordinal`, retained until `release`; `with` makes it the thread's current one.
 
@@ -37,13 +41,13 @@ class Context:
         if status:
             raise DeviceUnavailable(
                 f"cuda:{ordinal} cannot be used: cuDevicePrimaryCtxRetain: {described(status)}",
-                "see with nvidia-smi whether another process has taken it",
+                "check with nvidia-smi whether another process uses it exclusively",
             )
         self._retained = True
 
     @property
     def usable(self) -> bool:
-        """Whether anything of this context can still be given back: after its end it all goes with the context."""
+        """Whether anything of this context can still be freed: an error that ends it frees everything."""
         return self._retained and self.ended_by is None
 
     def __enter__(self) -> None:
@@ -59,7 +63,7 @@ class Context:
         driver.cuCtxPopCurrent()
 
     def checked(self, result: tuple[Any, ...], call: str, subject: str = "") -> Any:
-        """What a driver call returned beside its status. Raises CudaError or, where a kernel failed, LaunchError."""
+        """What a driver call returned besides its status. Raises CudaError or, where a kernel failed, LaunchError."""
         status, *values = result
         if status:
             raise self.failure(status, call, subject)
@@ -70,7 +74,7 @@ class Context:
         if int(status) in _ENDING:
             return self._ended(status)
         of = f" of {subject}" if subject else ""
-        return CudaError(f"{call}{of} on cuda:{self.ordinal} failed: {described(status)}")
+        return CudaError(f"{call}{of} on cuda:{self.ordinal} failed: {described(status)}", SEE_DRIVER)
 
     def launched(self, stream: int, title: str, launches: int) -> None:
         """Note that a list of that many launches was given to `stream`, in case one of them fails."""
@@ -78,7 +82,7 @@ class Context:
             self._launched.append((stream, title, launches))
 
     def waited(self, stream: int) -> None:
-        """Note that all given to `stream` has run."""
+        """Note that everything given to `stream` has run."""
         self._launched = deque((each for each in self._launched if each[0] != stream), _REMEMBERED)
 
     def attribute(self, name: str) -> int:
@@ -87,7 +91,7 @@ class Context:
         return int(self.checked(driver.cuDeviceGetAttribute(which, self._device), "cuDeviceGetAttribute", name))
 
     def name(self) -> str:
-        """The GPU's own name."""
+        """The GPU's name."""
         name = self.checked(driver.cuDeviceGetName(128, self._device), "cuDeviceGetName")
         return str(name.split(b"\0")[0].decode())
 
@@ -96,7 +100,7 @@ class Context:
         return int(self.checked(driver.cuDeviceTotalMem(self._device), "cuDeviceTotalMem"))
 
     def release(self) -> None:
-        """Let go of the context, which ends with its last user. A second call does nothing."""
+        """Release the context, which ends with its last user. A second call does nothing."""
         if self._retained:
             self._retained = False
             driver.cuDevicePrimaryCtxRelease(self._device)
@@ -135,7 +139,7 @@ def _initialize() -> None:
     help = "use a machine with an NVIDIA GPU and its driver, or a folder that is built for the host"
     try:
         (status,) = driver.cuInit(0)
-    except RuntimeError as error:  # the bindings' own, where libcuda.so.1 is not found
+    except RuntimeError as error:  # raised by the bindings where libcuda.so.1 is not found
         raise DeviceUnavailable("this machine has no NVIDIA driver (libcuda.so.1 is not found)", help) from error
     if status:
         raise DeviceUnavailable(f"no GPU can be used: cuInit: {described(status)}", help)
@@ -148,5 +152,5 @@ def _device(ordinal: int) -> Any:
         raise DeviceUnavailable(f"there is no GPU cuda:{ordinal}", f"the GPUs of this machine are: {there}")
     status, device = driver.cuDeviceGet(ordinal)
     if status:
-        raise DeviceUnavailable(f"cuda:{ordinal} cannot be used: cuDeviceGet: {described(status)}")
+        raise DeviceUnavailable(f"cuda:{ordinal} cannot be used: cuDeviceGet: {described(status)}", SEE_DRIVER)
     return device

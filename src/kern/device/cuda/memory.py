@@ -12,7 +12,7 @@ class CudaMemory:
     """A range of device memory, its content undefined."""
 
     def __init__(self, context: Context, size: int) -> None:
-        """Raises OutOfMemory before anything is taken where `size` is more than is free."""
+        """Raises OutOfMemory before allocating anything where `size` is more than is free."""
         self._context = context
         self.size = size
         with context:
@@ -26,7 +26,7 @@ class CudaMemory:
         self._held = True
 
     def free(self) -> None:
-        """Give the range back. A second call does nothing."""
+        """Free the range. A second call does nothing."""
         if self._held:
             self._held = False
             if self._context.usable:

@@ -1,4 +1,4 @@
-"""How many bytes each buffer, scratch and state takes."""
+"""How many bytes each buffer, scratch and state needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BadCapacity = variant(CallError, "bad-capacity", "A capacity or a number of sequ
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Reserved bytes by name: arrays at the bounds of their symbols, states at the capacity asked for."""
+    """Reserved bytes by name: arrays at the upper bounds of their symbols, states at the requested capacity."""
 
     buffers: Mapping[str, int]
     scratch: Mapping[ScratchKey, int]
@@ -32,14 +32,14 @@ class Sizes:
 def sizes(verified: VerifiedManifest, capacity: int, sequences: int) -> Sizes:
     """The bytes to reserve for everything in the manifest.
 
-    `capacity` counts the tokens of one sequence. A state with `bytes_per_token` takes that times the
-    capacity, rounded up to the state's granule, times `sequences`; a state with `bytes` takes `bytes` times
-    `sequences`. Raises BadCapacity.
+    `capacity` is the number of tokens per sequence. A state with `bytes_per_token` needs that times the capacity,
+    rounded up to the state's granule, times `sequences`; a state with `bytes` needs `bytes` times `sequences`.
+    Raises BadCapacity.
     """
     for what, count in (("capacity", capacity), ("sequences", sequences)):
         integer = as_integer(count)
         if integer is None or integer < 1:
-            raise BadCapacity(f"{what} is {count!r}", f"give {what}, an integer of at least 1")
+            raise BadCapacity(f"{what} is {count!r}", "give an integer of at least 1")
     manifest, ranges = verified.manifest, verified.ranges
     return Sizes(
         {name: _most_bytes(buffer, ranges.buffers[name]) for name, buffer in manifest.buffers.items()},
