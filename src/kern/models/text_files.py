@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import TransformerConfig
-from kern.contracts.text import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
+from kern.contracts.text import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, first_error
 from kern.models.buffers import BF16_BYTES
 from kern.models.precision import OWN, Precision
 from kern.models.weights import EMBEDDING, ROPE_TABLE, weights_of
@@ -46,7 +46,9 @@ def text_settings(config: TransformerConfig, text: TextSource, precision: Precis
             decode_bytes=decode_bytes(config, precision),
         )
     except ValidationError as error:
-        raise CheckpointError(f"the checkpoint's {fault(error)}", "correct its stop ids and its tokenizer") from error
+        raise CheckpointError(
+            f"the checkpoint's {first_error(error)}", "correct its stop ids and its tokenizer"
+        ) from error
 
 
 def write_text_files(folder: Path, settings: TextSettings, tokenizer_json: bytes | None) -> None:
