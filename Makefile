@@ -7,7 +7,7 @@ SOURCES := $(shell find src/kern -type f -not -name '*.pyc')
 MINUTES ?= 10
 PROMPT ?= The three most important inventions of the nineteenth century were
 
-.PHONY: demo test test-slow test-gpu fuzz lint unit format docs wheel clean
+.PHONY: demo test test-slow test-aarch64 test-gpu fuzz lint unit format docs wheel clean
 
 BUILD_DEMO = $(BIN)/kern build smollm2 --draft $(DRAFT) --target host --force -o $(ARTIFACT)
 
@@ -32,10 +32,14 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/installed-dev
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile -m "not slow and not gpu and not aarch64"
 
 test-slow: .venv/installed-dev
-	$(BIN)/pytest -m "slow and not gpu"
+	$(BIN)/pytest -m "slow and not gpu and not aarch64"
+
+# Host kernels for aarch64, cross-compiled and run under qemu: apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user.
+test-aarch64: .venv/installed-dev
+	$(BIN)/pytest -m aarch64
 
 # What passed, on which card and of which commit, is then in build/test-gpu.json.
 test-gpu: .venv/installed-dev

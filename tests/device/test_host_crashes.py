@@ -51,11 +51,13 @@ FINE = 'KERN_KERNEL(fine, "") { (void)launch, (void)params; }'
 BEYOND_THE_FILE = (
     'int f = memfd_create("short", 0); char *p = mmap(0, 4096, PROT_READ, MAP_SHARED, f, 0); *(volatile char *)p'
 )
+# __builtin_trap() raises SIGILL on x86-64 and SIGTRAP on aarch64.
 CRASHES = {
     "*(volatile int *)8 = 1": signal.SIGSEGV,
     BEYOND_THE_FILE: signal.SIGBUS,
     "raise(SIGFPE)": signal.SIGFPE,
-    "__builtin_trap()": signal.SIGILL,
+    "raise(SIGILL)": signal.SIGILL,
+    "raise(SIGTRAP)": signal.SIGTRAP,
     "abort()": signal.SIGABRT,
 }
 

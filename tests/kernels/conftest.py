@@ -1,4 +1,4 @@
-"""Fixtures: the kernels compiled once for each instruction set that this machine runs, ready to run; a GPU."""
+"""Fixtures: the kernels compiled once for each instruction set that this machine runs or emulates; a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kern.device.host.target import host_target
+from kernels import emulated
 from kernels.harness import Library, compiled
 
 if TYPE_CHECKING:
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 Run = Callable[..., None]
 
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
-TARGETS = LEVELS[: LEVELS.index(host_target()) + 1] if host_target() in LEVELS else [host_target()]
+TARGETS = (
+    [*LEVELS[: LEVELS.index(host_target()) + 1], pytest.param(emulated.TARGET, marks=pytest.mark.aarch64)]
+    if host_target() in LEVELS
+    else [host_target()]
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +33,20 @@ def device(gpu: CudaDevice) -> Iterator[CudaDevice]:
     device.close()
 
 
+@pytest.fixture(scope="session")
+def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    images = emulated.cross_compiled()
+    emulator = emulated.Emulator(images, tmp_path_factory.mktemp("emulated"))
+    yield Library(images, emulator.execute)
+    emulator.close()
+
+
 @pytest.fixture(params=TARGETS)
 def library(request: pytest.FixtureRequest) -> Library:
-    return compiled(request.param)
+    if request.param != emulated.TARGET or host_target() == emulated.TARGET:
+        return compiled(request.param)
+    library: Library = request.getfixturevalue("emulated_library")
+    return library
 
 
 @pytest.fixture

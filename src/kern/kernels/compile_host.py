@@ -89,15 +89,27 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
 
 
 def check_host_target(target: str) -> None:
-    """Raises UnknownHostTarget for a target without host kernels, and for one of another architecture than this one."""
+    """Raises UnknownHostTarget for a target without host kernels, and without a compiler for its architecture."""
     if target not in _MARCH:
         raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
     architecture, machine = "aarch64" if target == "aarch64" else "x86_64", platform.machine()
-    if architecture != machine:
+    if architecture != machine and not _compiles_for(architecture):
+        name = f"{architecture}-linux-gnu-gcc"
         raise UnknownHostTarget(
-            f"kernels for {target} are built on {architecture} machines only; this machine is {machine}",
-            "build on such a machine, or use --target host for this one",
+            f"kernels for {target} need a C compiler for {architecture}; this machine is {machine}",
+            f"name one in CC, such as CC={name} (`apt install gcc-{architecture.replace('_', '-')}-linux-gnu`), "
+            "or use --target host for this machine",
         )
+
+
+def _compiles_for(architecture: str) -> bool:
+    """Whether that is the architecture that the compiler produces code for, as gcc and clang report it."""
+    command = [*compiler_command(), "-dumpmachine"]
+    try:
+        reported = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).stdout
+    except OSError as error:
+        raise _does_not_run(command[0], error) from error
+    return reported.startswith(f"{architecture}-".encode())
 
 
 def compiler_command() -> list[str]:
@@ -109,6 +121,12 @@ def compiler_command() -> list[str]:
     if shutil.which(command[0]) is None:
         raise CompilerMissing(f"no C compiler: `{command[0]}` is not a program on the PATH", _INSTALL)
     return command
+
+
+def _does_not_run(program: str, error: OSError) -> CompilerMissing:
+    """The error for a compiler that cannot be started. Raises LimitReached where that is why."""
+    check_limit(error, f"starting `{program}`")
+    return CompilerMissing(f"no C compiler: `{program}` does not run: {error.strerror}", _INSTALL)
 
 
 def _level(target: str) -> tuple[str, ...]:
@@ -184,8 +202,7 @@ def _compile(compilers: _Compilers, compiler: list[str], target: str, source: Pa
     try:
         status, stderr = compilers.run(command)
     except OSError as error:
-        check_limit(error, f"starting `{compiler[0]}`")
-        raise CompilerMissing(f"no C compiler: `{compiler[0]}` does not run: {error.strerror}", _INSTALL) from error
+        raise _does_not_run(compiler[0], error) from error
     if status != 0 or not output.is_file():
         said = "\n".join(stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {status}, no file written"
         raise CompilationFailed(

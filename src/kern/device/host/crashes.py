@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -48,9 +49,12 @@ def watch() -> None:
     """From now on, a launch that ends this process is named. A second call does nothing."""
     if not faulthandler.is_enabled():
         faulthandler.enable(_STDERR)
-    if _state["watched"] or not _has_glibc():
+    if _state["watched"]:
         return
     _state["watched"] = True
+    faulthandler.register(signal.SIGTRAP, _STDERR, chain=True)  # __builtin_trap on aarch64, left out by enable()
+    if not _has_glibc():
+        return
     _libc.__cxa_atexit(_on_exit, None, ctypes.byref(_dso))
     _libc.__cxa_at_quick_exit(_on_exit, None)
     atexit.register(_leave)
