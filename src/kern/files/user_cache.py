@@ -16,12 +16,12 @@ from io import BufferedReader
 from pathlib import Path
 from typing import ClassVar, Final
 
+from kern.files.regular_file import NotRegular, open_regular
 from kern.manifest.errors import KernError
 
 NAME_ANOTHER: Final = "name a folder that can be written, by its absolute path, in XDG_CACHE_HOME"
 """What to do about a cache that cannot be used."""
 
-_OPEN: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _ROOT: Final = 0
 
@@ -68,7 +68,7 @@ def open_trusted(path: Path) -> BufferedReader:
     """A file of the cache, open for reading. Raises OSError where it does not open, UntrustedCache."""
     folder = _folder(path.parent)
     try:
-        return os.fdopen(_file(path, folder, os.O_RDONLY), "rb")
+        return os.fdopen(_file(path, folder, 0), "rb")
     finally:
         os.close(folder)
 
@@ -101,18 +101,15 @@ def _folder(path: Path) -> int:
 def _file(path: Path, folder: int, flags: int) -> int:
     help = "remove it; it will be made again"
     try:
-        descriptor = os.open(path.name, flags | _OPEN, 0o600, dir_fd=folder)
+        descriptor = open_regular(path.name, flags=flags | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UntrustedCache(f"{path} is not used: it is a link", help) from None
-        if error.errno in (errno.EISDIR, errno.ENXIO):
+        if isinstance(error, NotRegular) or error.errno in (errno.EISDIR, errno.ENXIO):
             raise UntrustedCache(f"{path} is not used: it is not a regular file", help) from None
         raise
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UntrustedCache(f"{path} is not used: it is not a regular file", help)
-        _check(path, status, help)
+        _check(path, os.fstat(descriptor), help)
     except UntrustedCache:
         os.close(descriptor)
         raise
