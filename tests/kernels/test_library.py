@@ -9,14 +9,10 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from kern.device.host.target import host_target
-from kern.kernels.compile_host import (
-    CompilationFailed,
-    CompilerMissing,
-    UnknownHostTarget,
-    compile_host_modules,
-)
+from kern.kernels.compile_host import UnknownHostTarget, compile_host_modules
 from kern.kernels.interfaces import HOST_SPECULATION_INTERFACES, INTERFACES
 from kern.manifest.types import EXTERN_PREFIX
+from kern.toolchain.cc import CompilationFailed, CompilerMissing
 from kernels.harness import Library, compiled
 
 

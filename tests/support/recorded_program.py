@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kern.capture import find_toolkit
 from kern.capture.library import SOURCES
+from kern.toolchain.cuda_headers import find_toolkit
 
 SUPPORT = Path(__file__).parent
 

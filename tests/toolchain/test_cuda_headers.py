@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kern.capture import find_toolkit, recorder_library
+from kern.capture import recorder_library
 from kern.capture.errors import RecorderNotBuilt
-from kern.toolchain.cuda_headers import HeadersMissing
+from kern.toolchain.cuda_headers import HeadersMissing, find_toolkit
 
 HEADERS = ("cupti_callbacks.h", "cuda.h")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kern.capture import ProcessSummary, find_toolkit, recorder_library, run_recorded, summarize
+from kern.capture import ProcessSummary, recorder_library, run_recorded, summarize
 from kern.capture.errors import NothingRecorded
 from kern.cli.terminal import printable
-from kern.kernels.compile_host import compiler_command
 from kern.manifest.counts import counted
+from kern.toolchain.cc import compiler_command
+from kern.toolchain.cuda_headers import find_toolkit
 
 _SHOWN_LOG_LINES = 5
 _SHOWN_COMMAND = 160
