@@ -210,5 +210,5 @@ def test_what_is_missing_is_said_before_anything_is_downloaded(
         pytest.fail("it began to download")
 
     monkeypatch.setitem(sys.modules, "gguf", None)
-    monkeypatch.setattr("kern.building.build.fetch", no_fetch)
+    monkeypatch.setattr("kern.building.source.fetch", no_fetch)
     refused(kern("build", "smollm2", "-o", tmp_path / "out"), "package gguf", "pip install")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from kern.artifact.errors import BadModule
 from kern.building.atomic_folder import OutputError
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.contracts.text import TextSettings
@@ -82,8 +83,9 @@ def built(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def build_tiny(dump: Path, folder: Path, **options: Any) -> None:
-    build("qwen3", folder, **{"random": True, "config": "tiny", "seed": SEED, "capture": dump, **options})
+def build_tiny(dump: Path, folder: Path, *, force: bool = False, **options: Any) -> None:
+    options = {"random": True, "config": "tiny", "seed": SEED, "capture": dump, **options}
+    build(BuildOptions("qwen3", **options), folder, force=force)
 
 
 def manifest_of(folder: Path) -> Manifest:
@@ -228,7 +230,7 @@ def test_a_recording_of_any_shape_gives_a_valid_manifest(config: TransformerConf
 
 def test_our_own_kernel_takes_a_recorded_ones_place_in_one_impl_block(built: Path, dump: Path, tmp_path: Path) -> None:
     build_tiny(dump, tmp_path / "swapped")
-    build("qwen3", tmp_path / "own", random=True, config="tiny", target="sm_90a", weights=False)
+    build(BuildOptions("qwen3", random=True, config="tiny", target="sm_90a", weights=False), tmp_path / "own")
     manifest, own = manifest_of(tmp_path / "swapped"), manifest_of(tmp_path / "own")
     assert manifest.kernels["silu_mul"].params == own.kernels["silu_mul"].params
     kernels = {**manifest.kernels, "silu_mul": own.kernels["silu_mul"]}
@@ -330,12 +332,12 @@ def refused(kind: type[KernError], says: str, folder: Path, dump: Path, **option
 
 def test_what_a_recording_cannot_serve_is_refused(dump: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    refused(UnsupportedModel, "one", out, dump, limits=Limits(sequences=2))
+    refused(UnsupportedModel, "one", out, dump, sequences=2)
     refused(UnknownTarget, "host", out, dump, target="host")
     refused(UnknownTarget, "host", out, dump, target="x86-64-v3")
     refused(RecordMissing, "nowhere", out, tmp_path / "nowhere")
     with pytest.raises(UnsupportedModel, match="qwen3, not llama"):
-        build("llama", out, random=True, config="tiny", capture=dump)
+        build(BuildOptions("llama", random=True, config="tiny", capture=dump), out)
     out.mkdir()
     (out / "letters.txt").touch()
     with pytest.raises(OutputError, match="not an artifact folder"):
