@@ -191,9 +191,7 @@ def test_a_random_draft_is_no_copy_of_its_target() -> None:
         ({"draft": "/no/such/folder"}, CheckpointError, "there is no folder /no/such/folder"),
     ],
 )
-def test_invalid_options_are_refused(
-    tmp_path: Path, options: dict[str, Any], kind: type[KernError], says: str
-) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any], kind: type[KernError], says: str) -> None:
     with pytest.raises(kind, match=says):
         build(BuildOptions("qwen3", random=True, config="tiny", target="host", **options), tmp_path / "out")
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from kern.checkpoints.config import PRESETS
 from kern.manifest.types import Kernel
 from kern.mining import Launch, read_recording
+from kern.recorded.evidence import examine
+from kern.recorded.library import recorded_kernels
 from kern.recorded.vllm import assumptions
 from kern.recorded.vllm.assumptions import CLAIMS, Claim, Refuted
-from kern.recorded.vllm.evidence import examine
-from kern.recorded.vllm.library import recorded_kernels
 from kern.recorded.vllm.param_bindings import SOURCES
 from kern.recorded.vllm.signatures import SIGNATURES
 from support.vllm_recording import Doctor, Launched, record

@@ -41,11 +41,11 @@ from kern.models import kernel_set
 from kern.models.buffers import Limits
 from kern.models.kernel_set import UnknownTarget
 from kern.models.transformer import build_manifest
+from kern.recorded.evidence import examine
 from kern.recorded.kernel_set import entries, recorded_kernel_set
+from kern.recorded.library import recorded_kernels
 from kern.recorded.modules import WrongTarget
 from kern.recorded.vllm.assumptions import Refuted
-from kern.recorded.vllm.evidence import examine
-from kern.recorded.vllm.library import recorded_kernels
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.verification.verify import verify

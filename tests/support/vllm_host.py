@@ -22,9 +22,9 @@ from kern.models.precision import RECORDED
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
 from kern.models.weights import part_of, write_weights
+from kern.recorded.evidence import examine
 from kern.recorded.kernel_set import entries
-from kern.recorded.vllm.evidence import examine
-from kern.recorded.vllm.library import module_file, recorded_kernels
+from kern.recorded.library import module_file, recorded_kernels
 from kern.recorded.vllm.param_bindings import SOURCES
 from kern.recorded.vllm.signatures import SIGNATURES
 from support.host_modules import shared_object

@@ -11,10 +11,10 @@ from kern.manifest.types import Kernel
 from kern.mining import Recording, read_recordings
 from kern.models.buffers import Limits
 from kern.models.kernel_set import KernelSet, UnknownTarget, cuda_kernel_set, cuda_sizes, is_host
+from kern.recorded.evidence import examine
+from kern.recorded.library import module_file, recorded_kernels
 from kern.recorded.modules import target_of
-from kern.recorded.vllm.evidence import examine
-from kern.recorded.vllm.library import module_file, recorded_kernels
-from kern.recorded.vllm.parse_pass import wired
+from kern.recorded.parse_pass import wired
 
 _OWN: Final = (
     *("embedding_bf16", "matmul", "matmul_f32", "token_nll", "begin", "argmax", "advance"),

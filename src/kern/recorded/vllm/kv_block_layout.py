@@ -6,9 +6,9 @@ from kern.checkpoints.config import TransformerConfig
 from kern.contracts.text import PAGE
 from kern.models.buffers import BF16_BYTES
 from kern.models.unfused_layers import BlockLayout
+from kern.recorded.parse_pass import Call
 from kern.recorded.vllm.assumptions import PAGE as PAGE_CLAIM
 from kern.recorded.vllm.assumptions import POOL, Refuted
-from kern.recorded.vllm.parse_pass import Call
 
 
 def block_layout(cache: Call, config: TransformerConfig) -> BlockLayout:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kern.recorded.vllm.parse_pass import Call, Forward
+from kern.recorded.parse_pass import Call, Forward
 
 Wires: TypeAlias = Mapping[str, tuple[str, int | str]]
 """Parameter → its type in short form, and the interface's parameter (a number) or the scratch (a name) given to it."""

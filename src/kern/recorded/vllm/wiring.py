@@ -7,6 +7,8 @@ from typing import Final, TypeAlias
 
 from kern.checkpoints.config import TransformerConfig
 from kern.models.buffers import BF16_BYTES
+from kern.recorded.compare import as_f32, differ, expect, same
+from kern.recorded.parse_pass import Call, Forward, Layer
 from kern.recorded.vllm.assumptions import (
     APART,
     CONSTANTS,
@@ -23,8 +25,6 @@ from kern.recorded.vllm.assumptions import (
     VIEWS,
     Refuted,
 )
-from kern.recorded.vllm.compare import as_f32, differ, expect, same
-from kern.recorded.vllm.parse_pass import Call, Forward, Layer
 
 _Check: TypeAlias = Callable[[Forward, TransformerConfig], None]
 

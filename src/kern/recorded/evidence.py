@@ -9,6 +9,8 @@ from kern.checkpoints.config import TransformerConfig
 from kern.manifest.types import Dim3
 from kern.mining import Launch
 from kern.models.unfused_layers import BlockLayout
+from kern.recorded.compare import distinct, same
+from kern.recorded.parse_pass import Call, Forward, forwards, require_backend
 from kern.recorded.vllm.assumptions import (
     INSTANCE,
     INSTANCES,
@@ -20,10 +22,8 @@ from kern.recorded.vllm.assumptions import (
     WEIGHTS,
     Refuted,
 )
-from kern.recorded.vllm.compare import distinct, same
 from kern.recorded.vllm.kv_block_layout import block_layout
 from kern.recorded.vllm.param_bindings import SOURCES, Source
-from kern.recorded.vllm.parse_pass import Call, Forward, forwards, require_backend
 from kern.recorded.vllm.wiring import check_forward
 
 

@@ -10,9 +10,9 @@ from kern.manifest.builder import literal
 from kern.manifest.expressions import Expr, Sym
 from kern.manifest.params import Param, Scalar
 from kern.manifest.types import I64, Arg, Dim3, Impl, Kernel, Literals, Scratch, ScratchArg, Step, StepArg
-from kern.recorded.vllm.evidence import Evidence
+from kern.recorded.evidence import Evidence
+from kern.recorded.parse_pass import Call
 from kern.recorded.vllm.param_bindings import SOURCES, Wires
-from kern.recorded.vllm.parse_pass import Call
 from kern.recorded.vllm.wiring import queries_a_block
 
 Grid: TypeAlias = tuple[Expr, Expr, Expr]

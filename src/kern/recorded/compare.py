@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+from kern.recorded.parse_pass import Call
 from kern.recorded.vllm.assumptions import Claim, Refuted
-from kern.recorded.vllm.parse_pass import Call
 from kern.recorded.vllm.signatures import Value
 
 
