@@ -1,4 +1,4 @@
-"""A transformer on recorded kernels: what is read from the recording, and the wiring run with stand-ins on the host."""
+"""A transformer on recorded kernels: what is read from the recording, and its layers run with stand-ins on the host."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ from kern.models import kernel_set
 from kern.models.buffers import Limits
 from kern.models.kernel_set import UnknownTarget
 from kern.models.transformer import build_manifest
-from kern.recorded.evidence import examine
+from kern.recorded.assumptions import Refuted
+from kern.recorded.evidence import gather_evidence
 from kern.recorded.kernel_set import entries, recorded_kernel_set
 from kern.recorded.library import recorded_kernels
 from kern.recorded.modules import WrongTarget
-from kern.recorded.vllm.assumptions import Refuted
+from kern.recorded.vllm.engine import VLLM
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.verification.verify import verify
@@ -220,7 +221,7 @@ def shapes(draw: st.DrawFn) -> TransformerConfig:
 def test_a_recording_of_any_shape_gives_a_valid_manifest(config: TransformerConfig, several: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (process,) = record(Path(folder, "dump"), config, prompts=several).iterdir()
-        evidence = examine(read_recording(process).launches, config)
+        evidence = gather_evidence(VLLM, read_recording(process).launches, config)
     sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim)
     own = cuda_kernels(CudaPlan("sm_90a", sizes), defaultdict(lambda: "0" * 64), qk_norm=True)
     kernels = entries(own, recorded_kernels(evidence, config))
@@ -274,7 +275,7 @@ def run_example(*arguments: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
 
 
-# The wiring, on stand-ins for the host device that do what vLLM's sources say
+# Layers, on stand-ins for the host device that do what vLLM's sources say
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """A recording as vLLM leaves one: the launches of its eager forward passes, on kernels of the same names and layouts.
 
 The kernels do nothing; they are compiled so that their files have the symbols and parameters that the recording shows.
-A doctor may change each launch before it is written: what a real recording would show if the wiring were another.
+A doctor may change each launch before it is written: what a real recording would show if the engine launched otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kern.checkpoints.config import TransformerConfig
-from kern.recorded.vllm.signatures import SIGNATURES, Signature
+from kern.recorded.signatures import Signature
+from kern.recorded.vllm.signatures import SIGNATURES
 from support.nvrtc import cubin
 from support.recordings import Allocator, Recorder, packed
 

@@ -13,7 +13,7 @@ from kern.artifact.types import KernelInfo
 from kern.manifest.errors import KernError
 from kern.manifest.params import layout
 from kern.manifest.types import Step
-from kern.recorded.vllm.assumptions import INSTANCE, PARAMETERS, Refuted
+from kern.recorded.assumptions import INSTANCE, PARAMETERS, Refuted
 
 
 class WrongTarget(KernError):
