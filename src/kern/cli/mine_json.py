@@ -8,7 +8,7 @@ from typing import Any
 from kern.manifest.expressions import Expr
 from kern.mining import Mined, MinedProcess, Pass
 from kern.mining.abi import KernelAbi, survey
-from kern.mining.callsites import CallSite, FittedNumber
+from kern.mining.mine import CallSite, FittedNumber
 from kern.mining.symbols import readable
 from kern.mining.token_count import Explained, Reference
 
@@ -106,7 +106,7 @@ def _site(site: CallSite, numbers: _Numbers) -> Json:
     return {
         "kernel": numbers[site.kernel.key],
         "occurrence": site.occurrence,
-        "count": site.site.count,
+        "count": site.count,
         "passes": list(site.passes),
         "numbers": [_number(number) for number in site.numbers],
         "pointers": [
@@ -126,7 +126,7 @@ def _site(site: CallSite, numbers: _Numbers) -> Json:
 
 def _number(number: FittedNumber) -> Json:
     fit = number.fit
-    found: Json = {"name": number.name, "type": number.number.type, "status": fit.status}
+    found: Json = {"name": number.name, "type": number.type, "status": fit.status}
     if number.value is not None:
         found["value"] = number.value
     elif fit.expression is not None:

@@ -13,8 +13,8 @@ from kern.cli.tables import printer, safe, shown, table
 from kern.manifest import expressions
 from kern.manifest.counts import counted, number
 from kern.mining import Kernel, MinedProcess, Pass
-from kern.mining.callsites import CallSite, FittedNumber
 from kern.mining.events import WORD
+from kern.mining.mine import CallSite, FittedNumber
 from kern.mining.pointers import PointerUse
 from kern.mining.symbols import readable, short
 from kern.mining.token_count import Explained
@@ -130,7 +130,7 @@ def _kernels_table(process: MinedProcess) -> Any:
     """The kernels that passes launch more than twice; all kernels where none is."""
     rows = table("kernel", "module", " sites", "grid", "numbers")
     found = list(_by_kernel(process.sites).values())
-    often = [sites for sites in found if max(site.site.count for site in sites) > RARE] or found
+    often = [sites for sites in found if max(site.count for site in sites) > RARE] or found
     shown_ones, more = shown(often, "kernel")
     for sites in shown_ones:
         kernel = sites[0].kernel
@@ -249,7 +249,7 @@ def _number_text(found: Sequence[FittedNumber]) -> str:
     if not found:
         return "never seen"
     outcomes = Counter(_outcome(each) for each in found)
-    types = "/".join(sorted({each.number.type for each in found}))
+    types = "/".join(sorted({each.type for each in found}))
     parts = [
         value + (f" ({counted(count, 'site')})" if len(outcomes) > 1 else "")
         for value, count in outcomes.most_common(OUTCOMES)
@@ -266,7 +266,7 @@ def _unfit(process: MinedProcess) -> Iterator[Any]:
         for each in site.numbers:
             if each.fit.status == "unfit":
                 kernels[site.kernel.key] = site.kernel
-                found[site.kernel.key][f"{each.name} ({each.number.type})"][each.fit.why] += 1
+                found[site.kernel.key][f"{each.name} ({each.type})"][each.fit.why] += 1
     unfit, more = shown(sorted(found.items()), "kernel")
     for key, numbers in unfit:
         yield _named_kernel(kernels[key])

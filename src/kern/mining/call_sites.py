@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ NumberType = Literal["geometry", "u8", "i16", "i32", "f32", "i64", "f64"]
 _AXES: Final = "xyz"
 _INTEGERS: Final[dict[int, NumberType]] = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS: Final[dict[int, NumberType]] = {4: "f32", 8: "f64"}
+_PACKED: Final = {"f32": ("<I", "<f"), "f64": ("<Q", "<d")}
+"""How a float's bits and its value are packed."""
 _FLOAT_FORM: Final = {4: (23, 8), 8: (52, 11)}
 """Bits of fraction and exponent, by bytes."""
 _MAGNITUDE: Final = 40
@@ -29,6 +32,15 @@ class Number:
     name: str
     type: NumberType
     values: tuple[int, ...]
+
+    @property
+    def value(self) -> float | None:
+        """The one value of a float, None for other numbers, and for a float with several."""
+        if self.type not in _PACKED or len(set(self.values)) > 1:
+            return None
+        bits, real = _PACKED[self.type]
+        value: float = struct.unpack(real, struct.pack(bits, self.values[0]))[0]
+        return value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +70,7 @@ class Site:
             )
         )
 
-    def numbers(self) -> Iterator[Number]:
+    def given_numbers(self) -> Iterator[Number]:
         """The geometry, and every scalar parameter that is no address."""
         for what in ("grid", "block"):
             for axis, name in enumerate(_AXES):

@@ -78,7 +78,7 @@ def choose(sites: Sequence[Site], passes: int) -> Reference | None:
     found: dict[Vector, tuple[Site, Number]] = {}
     weights: Counter[Vector] = Counter()
     for site in sites:
-        for number in site.numbers():
+        for number in site.given_numbers():
             if len(set(number.values)) > 1:
                 vector = (site.passes, number.values)
                 weights[vector] += 1
