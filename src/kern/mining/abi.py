@@ -1,4 +1,10 @@
-"""A survey of how kernels take their parameters, and which of them can be launched under a manifest."""
+"""A survey of how kernels take their parameters, and which of them can be launched under a manifest.
+
+>>> from dataclasses import replace
+>>> flat, clustered = launch(0, "scale", 1, 0xA), replace(launch(1, "add", 1), attributes={"cluster": [16, 1, 1]})
+>>> [(abi.kernel.symbol, abi.traits, abi.reasons) for abi in survey([flat, clustered])]
+[('scale', ('flat',), ()), ('add', ('flat',), ('clusters of more than 8 blocks',))]
+"""
 
 from __future__ import annotations
 

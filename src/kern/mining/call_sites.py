@@ -1,4 +1,14 @@
-"""Call sites: the launches that correspond to each other in different passes, and the numbers that they were given."""
+"""Call sites: the launches that correspond to each other in different passes, and the numbers that they were given.
+
+Two passes, of one token and of five, that launch `scale` twice and `add` between:
+
+>>> passes = [[(1, "scale", 1), (2, "add", 1), (3, "scale", 1)], [(4, "scale", 5), (5, "add", 5), (6, "scale", 5)]]
+>>> sites, unaligned = align([[launch(*each) for each in one] for one in passes])
+>>> [(site.kernel.symbol, site.occurrence, [launch.line for launch in site.launches]) for site in sites]
+[('scale', 0, [1, 4]), ('add', 0, [2, 5]), ('scale', 1, [3, 6])]
+>>> next(sites[0].given_numbers())
+Number(name='grid.x', type='geometry', values=(1, 5))
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Fitting values seen at token counts with the manifest's expressions: the smallest one that gives them all."""
+"""Fitting values seen at token counts with the manifest's expressions: the smallest one that gives them all.
+
+>>> found = fit([(1, 1), (3, 1), (16, 5), (34, 9), (85, 22), (175, 44)])
+>>> found.status, show(found.expression)
+('fit', 'ceil((tokens + 1) / 4)')
+>>> fit([(1, 64), (5, 128), (9, 128)]).why
+'but 64 at tokens = 1'
+>>> fit([(1, 3), (5, 9), (16, 2)]).why
+'no expression gives 1 → 3, 5 → 9, 16 → 2'
+"""
 
 from __future__ import annotations
 

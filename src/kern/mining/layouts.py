@@ -1,4 +1,11 @@
-"""Parameter layouts from the modules themselves, for kernels of which the driver told none."""
+"""Parameter layouts from the modules themselves, for kernels whose layout the driver did not report.
+
+A packed buffer is cut where the module says its parameters are, and each address is put into its parameter:
+
+>>> address = Pointer(param=0, at=8, address=0xA, memory="device", range=None, data=None)
+>>> _placed(address, Layout(offsets=(0, 8), sizes=(4, 8)))
+Pointer(param=1, at=0, address=10, memory='device', range=None, data=None)
+"""
 
 from __future__ import annotations
 

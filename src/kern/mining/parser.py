@@ -1,4 +1,11 @@
-"""The lines of one process's record, checked one after another: what each refers to must have been told before."""
+"""The lines of one process's recording, checked one after another: what each refers to must come before it.
+
+>>> reader = Reader(Budget())
+>>> reader.read(1, b'{"record": "process", "t": 0, "format": 1, "pid": 7}\\n')
+>>> reader.read(2, b'{"record": "launch", "t": 1, "thread": 1, "kernel": 0, "grid": [1, 1, 1], "block": [1, 1, 1]}\\n')
+Traceback (most recent call last):
+kern.mining.parser.Fault: kernel 0 was not told before
+"""
 
 from __future__ import annotations
 

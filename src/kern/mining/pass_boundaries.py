@@ -3,6 +3,14 @@
 What a launch was given says which pass it belongs to, where that varies with the token count of the one before or the
 one after. Where nothing speaks, passes are divided at the place where the program waits longest, judged over all gaps
 in which the same two kinds of events follow each other, so that one odd wait decides nothing.
+
+Four passes that begin with `gather` and end with `best`, neither of which is in the cores:
+
+>>> names, tokens = ("gather", "scale", "best"), (1, 5, 2, 34)
+>>> run = [(name, count) for count in tokens for name in names]
+>>> events = [launch(order, *each) for order, each in enumerate(run)]
+>>> divide(events, [(1, 2), (4, 5), (7, 8), (10, 11)], tokens)
+((0, 3), (3, 6), (6, 9), (9, 12))
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""What each address that a kernel is given is, judged by how stable it is over the passes."""
+"""What each address that a kernel is given is, judged by how stable it is over the passes.
+
+>>> from kern.mining.call_sites import align
+>>> passes = [[launch(0, "scale", 1, 0xA, 0xC1)], [launch(1, "scale", 5, 0xA, 0xC2)]]
+>>> sites, _ = align(passes)
+>>> uses = classify(sites, [Pass(n, None, 0, None, tuple(each)) for n, each in enumerate(passes)])[sites[0]]
+>>> [(use.param, use.stability, use.addresses) for use in uses]
+[(0, 'own', (10, 10)), (1, 'varying', (193, 194))]
+"""
 
 from __future__ import annotations
 

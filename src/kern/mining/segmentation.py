@@ -3,6 +3,12 @@
 A pass touches the memory that it keeps (its weights) once each, always in the same order; memory that it uses over and
 over, or that moves, recurs at other distances. So the addresses that recur at the distance which most of them share,
 for longest, are taken for anchors, and a pass begins where they start over.
+
+Three passes, of 1, 5 and 2 tokens, that touch the addresses A, B and C:
+
+>>> run = [(tokens, address) for tokens in (1, 5, 2) for address in (0xA, 0xB, 0xC)]
+>>> find_cores([launch(order, "scale", *each) for order, each in enumerate(run)])
+((0, 3), (3, 6), (6, 9))
 """
 
 from __future__ import annotations

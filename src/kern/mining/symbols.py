@@ -1,4 +1,12 @@
-"""Kernels' names for people: the readable part of a mangled C++ symbol."""
+"""Kernels' names for people: the readable part of a mangled C++ symbol.
+
+The C++ runtime's own demangler is not used: substitutions let 300 bytes of a recording stand for gigabytes of a name.
+
+>>> readable("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfEEEEvT1_")
+'at::native::reduce_kernel<512, 1, …>'
+>>> short("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfEEEEvT1_")
+'reduce_kernel<512, 1, …>'
+"""
 
 from __future__ import annotations
 
