@@ -83,10 +83,10 @@ def test_children_are_recorded_each_in_its_own_folder(kern: Kern) -> None:
     assert done.stderr.count("3 launches") == 2
 
 
-def test_a_recording_without_an_end_is_said_to_have_none(kern: Kern) -> None:
+def test_a_recording_without_an_end_is_reported(kern: Kern) -> None:
     done = kern(sys.executable, "-c", RECORDS + "import os; os.abort()")
     assert done.returncode == 128 + signal.SIGABRT
-    assert "no end is recorded" in done.stderr
+    assert "no end was recorded" in done.stderr
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)])

@@ -1,4 +1,4 @@
-"""What a build can be asked for, and what of it contradicts itself or the model."""
+"""The options of a build, and the checks that they agree with each other and with the model."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Writing = Callable[[BinaryIO], object]
 
 
 class Unwritable(KernError):
-    """A file cannot be written where it was asked for."""
+    """A file cannot be written to the path that was given."""
 
     code: ClassVar[str] = "output"
     exit_code: ClassVar[int] = 2

@@ -1,7 +1,8 @@
-"""Where kern keeps what it fetches, compiles or measures once for a user, and which of it may be trusted.
+"""The user's cache of what kern fetches, compiles or measures once, and which of it may be trusted.
 
 What another user may have written is not used: a file counts if it is a regular file of this user or of root that
-nobody else may write, in such a folder. Files are opened first and judged then, so that they cannot be exchanged.
+nobody else may write, in such a folder. Files are opened first and checked then, so that they cannot be exchanged in
+between.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class NoCacheFolder(KernError):
 
 
 class UntrustedCache(KernError):
-    """A file or folder of the cache that another user may have written, or that is not a file at all."""
+    """A file or folder of the cache that another user may have written, or that is not a file."""
 
     code: ClassVar[str] = "untrusted-cache"
     exit_code: ClassVar[int] = 2
@@ -47,7 +48,7 @@ class CacheIgnored(UserWarning):
 def user_cache() -> Path:
     """`$XDG_CACHE_HOME/kern`, or `~/.cache/kern` where the variable holds no absolute path.
 
-    So the XDG Base Directory Specification has it: a relative path is to be ignored. Raises NoCacheFolder where there
+    As the XDG Base Directory Specification says, a relative path is ignored. Raises NoCacheFolder where there
     is no home folder either.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
@@ -58,7 +59,7 @@ def user_cache() -> Path:
 
 
 def make_cache(folder: Path) -> None:
-    """Make the folder if it is not there, for its owner alone. Raises OSError, UntrustedCache."""
+    """Make the folder if it does not exist, for its owner only. Raises OSError, UntrustedCache."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     os.close(_folder(folder))
@@ -75,7 +76,7 @@ def open_trusted(path: Path) -> BufferedReader:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file of the cache, which is made if it is not there. Raises OSError, UntrustedCache."""
+    """Hold the lock of a file of the cache, which is made if it does not exist. Raises OSError, UntrustedCache."""
     folder = _folder(path.parent)
     try:
         descriptor = _file(path, folder, os.O_RDWR | os.O_CREAT)

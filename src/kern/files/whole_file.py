@@ -1,4 +1,4 @@
-"""Writing a file that takes another's place in one step, as a whole or not at all."""
+"""Writing a file that replaces another one in one step, as a whole or not at all."""
 
 from __future__ import annotations
 

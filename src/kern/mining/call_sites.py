@@ -63,8 +63,8 @@ class Site:
     passes: tuple[int, ...]
     launches: tuple[Launch, ...]
 
-    def pointer_places(self) -> tuple[tuple[int, int], ...]:
-        """The parameter and the byte in it of each address, as any of the launches has it.
+    def pointer_offsets(self) -> tuple[tuple[int, int], ...]:
+        """The parameter and the byte in it of each address, in any of the launches.
 
         An address of the host counts where it is the whole parameter: bytes of a struct may look like one by chance.
         """
@@ -81,7 +81,7 @@ class Site:
         )
 
     def given_numbers(self) -> Iterator[Number]:
-        """The geometry, and every scalar parameter that is no address."""
+        """The geometry, and every scalar parameter that is not an address."""
         for what in ("grid", "block"):
             for axis, name in enumerate(_AXES):
                 values = tuple(getattr(launch, what)[axis] for launch in self.launches)
@@ -89,7 +89,7 @@ class Site:
         yield Number("shared", "geometry", tuple(launch.shared for launch in self.launches))
         if any(launch.params is None for launch in self.launches):
             return
-        pointers = {param for param, _ in self.pointer_places()}
+        pointers = {param for param, _ in self.pointer_offsets()}
         for param, first in enumerate(self.launches[0].params or ()):
             if param not in pointers and len(first) in _INTEGERS:
                 values = tuple(launch.integer(param, signed=len(first) > 1) for launch in self.launches)
@@ -98,7 +98,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Unaligned:
-    """A pass that launches a kernel another number of times than the passes that it was compared with."""
+    """A pass that does not launch a kernel as often as the passes that it was compared with."""
 
     kernel: Kernel
     index: int
@@ -110,7 +110,7 @@ def align(passes: Sequence[Sequence[Launch]]) -> tuple[tuple[Site, ...], tuple[U
     """The call sites of passes in the order of their first launches, and the passes that could not be aligned.
 
     A site is a kernel and the number of its launch in the pass. Only passes that launch a kernel equally often are
-    compared: those of the commonest count, and those of another one that several passes have.
+    compared: those of the most common count, and those of any other count that several passes have.
     """
     launched: defaultdict[tuple[str, str], dict[int, list[Launch]]] = defaultdict(dict)
     for index, launches in enumerate(passes):

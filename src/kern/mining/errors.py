@@ -1,4 +1,4 @@
-"""What can be wrong with a record of another program's launches, each kind of failure its own type."""
+"""The errors of reading and analysing a recording."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from kern.manifest.errors import KernError
 
 
 class MiningError(KernError):
-    """A record cannot be read or analysed."""
+    """A recording cannot be read or analysed."""
 
     code: ClassVar[str] = "mining"
 
 
 class RecordMissing(MiningError):
-    """There is no record at the path given, or it may not be read."""
+    """There is no recording at the given path, or it may not be read."""
 
     code: ClassVar[str] = "record-missing"
     exit_code: ClassVar[int] = 2
 
 
 class BadRecord(MiningError):
-    """A record's file does not have the form that the recorder writes."""
+    """A recording's file does not have the form that the recorder writes."""
 
     code: ClassVar[str] = "bad-record"
 
 
 class RecordTooLarge(MiningError):
-    """A record holds more than is read: `kern.mining.limits` has the bounds."""
+    """A recording is larger than `kern.mining.limits` allows."""
 
     code: ClassVar[str] = "record-too-large"
 

@@ -28,7 +28,7 @@ Sample: TypeAlias = tuple[int, int]
 TOKENS: Final = Sym(sym="tokens")
 SHOWN: Final = 6
 _SHIFTS: Final = tuple(shift for step in range(1, 9) for shift in (step, -step))
-"""The constants that are tried beside the token count."""
+"""The constants that are added to the token count."""
 _CHANCE: Final = Fraction(1, 8)
 """An interval of width w holds a fraction with denominator q by chance once q² w is near 1."""
 _FACTORS: Final = 4096

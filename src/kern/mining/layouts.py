@@ -24,23 +24,23 @@ from kern.mining.recording import Recording
 
 
 def complete(recording: Recording) -> Recording:
-    """The recording, with layouts and registers that only the modules tell, and packed parameters cut by them.
+    """The recording, with layouts and registers that only the modules have, and packed parameters cut by them.
 
-    A kernel whose module is not known, not there or not readable keeps what the driver told.
+    A kernel whose module is unknown, missing or unreadable keeps what the driver reported.
     """
     lacking = [k for k in recording.kernels if k.module and (k.layout is None or k.attributes.registers is None)]
     if not lacking:
         return recording
 
     @cache
-    def told(module: str) -> Mapping[str, KernelInfo]:
+    def described(module: str) -> Mapping[str, KernelInfo]:
         try:
             elf = Elf(recording.module(module))
             return describe(elf)[1] if elf.machine == MACHINE else {}
         except (ModuleMissing, BadModule):
             return {}
 
-    better = {kernel: _completed(kernel, told(kernel.module or "").get(kernel.symbol)) for kernel in lacking}
+    better = {kernel: _completed(kernel, described(kernel.module or "").get(kernel.symbol)) for kernel in lacking}
     return replace(
         recording,
         kernels=tuple(better.get(kernel, kernel) for kernel in recording.kernels),

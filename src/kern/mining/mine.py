@@ -1,4 +1,4 @@
-"""The analysis from end to end: a record in, what it says out."""
+"""The whole analysis: from a recording to its passes, token counts and call sites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FittedNumber(Number):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallSite(Site):
-    """A call site with what is known of it."""
+    """A call site with what was found about it."""
 
     numbers: tuple[FittedNumber, ...]
     pointers: tuple[PointerUse, ...]
@@ -36,7 +36,7 @@ class CallSite(Site):
 
 @dataclass(frozen=True, slots=True)
 class MinedProcess:
-    """What one process's record says. `unaligned` are the passes that were left out of some call sites."""
+    """The analysis of one process. `unaligned` are the passes that were left out of some call sites."""
 
     recording: Recording
     passes: tuple[Pass, ...]
@@ -55,7 +55,7 @@ class MinedProcess:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """What a record says, process by process, in the order of their folders' names.
+    """The analysis of a recording, process by process, in the order of their folders' names.
 
     `unrecorded` are the folders of processes in which recording could not start; their recorder.log says why.
     """
@@ -72,7 +72,7 @@ class Mined:
 
 
 def mine(dump: Path) -> Mined:
-    """Read and analyse a record: the folder of `kern capture`, or one process's folder in it.
+    """Read and analyse a recording: the folder of `kern capture`, or one process's folder in it.
 
     Raises RecordMissing and BadRecord.
     """
@@ -81,7 +81,7 @@ def mine(dump: Path) -> Mined:
 
 
 def _process(recording: Recording) -> MinedProcess:
-    """Find the passes, then their token counts, then their ends, and what stands where in them."""
+    """Find the passes, then their token counts, then their boundaries, and then their call sites."""
     events = recording.events
     cores = find_cores(events)
     rough = choose(align(_launches(events, cores))[0], len(cores))

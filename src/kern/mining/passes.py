@@ -1,4 +1,4 @@
-"""A pass: one run of the whole program over so many tokens, and how its launches are asked for."""
+"""A pass: one run of the whole program over some tokens, with its events."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ class Pass:
         return self.events[-1].time - self.time
 
     def of(self, symbol: str) -> tuple[Launch, ...]:
-        """Its launches of a symbol, as it stands in the module, in order."""
+        """Its launches of a symbol, in order."""
         return tuple(launch for launch in self.launches if launch.symbol == symbol)

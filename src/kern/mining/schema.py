@@ -63,7 +63,7 @@ class UnloadRecord:
 
 @dataclass(frozen=True, slots=True)
 class KernelAttributes:
-    """What the driver answered about a kernel: registers a thread, and bytes; None where it did not answer."""
+    """What the driver reported about a kernel: registers per thread, and bytes; None where it did not."""
 
     __pydantic_config__: ClassVar[ConfigDict] = WIRE
     registers: Half | None = None
@@ -77,7 +77,7 @@ class KernelAttributes:
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """A function handle, before its first launch: symbol, module, and the place and size of each parameter."""
+    """A function handle, before its first launch: symbol, module, and the offset and size of each parameter."""
 
     __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["kernel"]

@@ -49,4 +49,4 @@ LAUNCHES: Final = Assumption(
     "from",
 )
 STRUCTURE: Final = (BACKEND, TOKENS, LAYERS, ORDER, PARAMETERS, INSTANCE, GRIDS, LITERALS, LAUNCHES)
-"""The assumptions that hold for every engine; each has more of its own."""
+"""The assumptions that hold for every engine; each has others too."""

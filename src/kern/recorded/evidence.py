@@ -1,4 +1,4 @@
-"""The assumptions held against every pass of a recording, and the passes that constants are read from."""
+"""The assumptions checked against every pass of a recording, and the passes that constants are read from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Evidence:
 def gather_evidence(
     engine: Engine, launches: Sequence[Launch], config: TransformerConfig, *, ended: bool = True
 ) -> Evidence:
-    """Hold every assumption against every pass with attention, of a process that ended regularly or did not.
+    """Check every assumption against every pass with attention, of a process that ended regularly or did not.
 
     Raises Refuted at the first that does not hold.
     """

@@ -1,4 +1,4 @@
-"""The recorded modules: whether they hold what was launched from them, and the machine that runs them all."""
+"""The recorded modules: whether they have the kernels that were launched from them, and the target that runs all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kern.recorded.assumptions import INSTANCE, PARAMETERS, Refuted
 
 
 class WrongTarget(KernError):
-    """Recorded kernels are for other machines than the one that is built for."""
+    """The recorded kernels do not run on the target of the build."""
 
     code: ClassVar[str] = "recorded-target"
 
@@ -25,8 +25,8 @@ class WrongTarget(KernError):
 def target_of(asked: str, modules: Mapping[str, bytes], steps: tuple[Step, ...]) -> str:
     """The target of a build on `modules`, by the name of their files, which `steps` launch from.
 
-    `asked`, if it runs all modules; for `auto` the most particular of their own targets that does: code for sm_90 runs
-    beside code for sm_90a, and vLLM's recordings have both. Raises BadModule, WrongTarget, and Refuted where a module
+    `asked`, if it runs all modules; for `auto` the most specific of their own targets that does: code for sm_90 runs
+    next to code for sm_90a, and vLLM's recordings have both. Raises BadModule, WrongTarget, and Refuted where a module
     does not hold a step's kernel, or with other parameters.
     """
     described = {name: _described(name, image) for name, image in modules.items()}
@@ -58,9 +58,7 @@ def _described(name: str, image: bytes) -> tuple[str, dict[str, KernelInfo]]:
 def _require_kernel(step: Step, kernels: Mapping[str, KernelInfo]) -> None:
     kernel = kernels.get(step.symbol)
     if kernel is None:
-        raise Refuted(
-            INSTANCE, f"the recorded module {step.sha256} holds no {step.symbol}", "what was launched from it"
-        )
+        raise Refuted(INSTANCE, f"the recorded module {step.sha256} has no {step.symbol}", "what was launched from it")
     if kernel.layout != layout(step.params):
         evidence = f"{step.symbol} in the recorded module {step.sha256} takes {kernel.layout}"
         raise Refuted(PARAMETERS, evidence, layout(step.params))

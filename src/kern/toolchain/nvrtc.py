@@ -17,7 +17,7 @@ class CudaCompilerMissing(KernError):
 
 
 class CompileError(KernError):
-    """CUDA C++ that does not compile; the message is the compiler's."""
+    """CUDA C++ that does not compile; the message has the compiler's log."""
 
     code: ClassVar[str] = "compile"
 
