@@ -1,11 +1,11 @@
-"""Decoding after given prompts, plain and with rounds of speculation, in turns: tokens a second and a round, as JSON.
+"""Decoding after prompts, plain and with rounds of speculation, in turns: tokens per second and per round, as JSON.
 
     python benchmarks/rounds_in_use.py ARTIFACT PROMPTS [--tokens 256]
 
 ARTIFACT was built with a draft. PROMPTS is a JSON list of objects whose `prompt` are token ids, such as
 tests/samples/smollm2-rounds.json; the results are of `PROMPTS` in tests/support/held_out.py. Each prompt is continued
-three ways one after another, so that a change of clocks meets all of them; the time is that of decoding, without the
-prompt's prefill. The first prompt goes before, uncounted.
+three ways one after another, so that a change of clocks affects all of them; the time is that of decoding, without
+the prompt's prefill. The first prompt is run once before, and not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAYS: Final[Mapping[str, Driver | None]] = {"plain": None, "device": "device", "
 
 @dataclass
 class Taken:
-    """What one way of decoding has given, and the seconds that it took."""
+    """The tokens of one way of decoding, and the seconds that it took."""
 
     tokens: int = 0
     rounds: int = 0
@@ -45,11 +45,11 @@ class Taken:
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self.tokens / self.seconds
 
     def beside(self, plain: Taken) -> Mapping[str, float]:
-        """Tokens a second, and where there were rounds, tokens a round and how many times as fast as `plain` it is."""
+        """Tokens per second, and where there were rounds, tokens per round and the speedup over `plain`."""
         if not self.rounds:
             return {"tokens": self.tokens, "tokens_per_s": self.rate}
         of_rounds = {"tokens_per_round": self.tokens / self.rounds, "by_plain": self.rate / plain.rate}
@@ -57,7 +57,7 @@ class Taken:
 
 
 def measure(artifact: Path, prompts: Sequence[Sequence[int]], tokens: int) -> Mapping[str, Taken]:
-    """Continue every prompt in every way. An artifact each, for the ways keep states of their own."""
+    """Continue every prompt in every way, with one artifact per way, since each keeps its own states."""
     tokenizer, taken = Tokenizer.load(artifact), {way: Taken() for way in WAYS}
     capacity = max(map(len, prompts)) + tokens
     with ExitStack() as stack:

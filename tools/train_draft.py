@@ -46,14 +46,11 @@ except ModuleNotFoundError as error:
 MEASURING_SHARE = 0.1
 """Of training's minutes, kept for measuring."""
 _SEEDS = 2**32
-"""A generator's seed has 64 bits, and each batch that is generated has one of its own made from this."""
+"""A generator's seed has 64 bits, and each generated batch has its own, derived from this."""
 
 
-class UsageError(KernError):
-    """Options that cannot be."""
-
-    code = "usage"
-    exit_code = 2
+class UsageError(KernError, code="usage", exit_code=2):
+    """Invalid options."""
 
 
 def generate(options: argparse.Namespace) -> None:
@@ -118,7 +115,7 @@ def train_draft(options: argparse.Namespace) -> None:
             f"such a draft takes {stored_bytes(config):,} bytes, more than {MAX_BYTES:,}",
             "give fewer --layers, or a smaller --ffn or --rank",
         )
-    # What cannot be built is better refused now than after the training.
+    # A draft that cannot be built is refused now rather than after the training.
     fitted(from_dspark(config_json(config)), checkpoint.config)
     _check_corpus(corpus, checkpoint, options.corpus)
     target, draft = Target(checkpoint, device), Draft.random(config, options.seed, device)
@@ -149,7 +146,7 @@ def train_draft(options: argparse.Namespace) -> None:
         str(torch.__version__),
     )  # fmt: skip
     save_draft(options.output, draft, model_card(config, run, found, len(corpus.held_out)))
-    print(f"{options.output}: {total(found, config.block).tau:.3f} tokens a round on held-out prompts, {steps} steps")
+    print(f"{options.output}: {total(found, config.block).tau:.3f} tokens per round on held-out prompts, {steps} steps")
 
 
 def _check_room(requests: Sequence[Request], tokens: int, positions: int) -> None:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library
 
 from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import UnsupportedModel
-from kern.checkpoints.generation_fields import GENERATION_FIELDS
+from kern.checkpoints.hf_fields import GENERATION_FIELDS
 from kern.checkpoints.hf_text import text_of_folder, unknown_generation
 from kern.contracts.text import DecodeBytes, TextSettings
 from kern.text import Tokenizer

@@ -34,7 +34,7 @@ needs_x86_64 = pytest.mark.skipif(host_target() not in LEVELS, reason="the machi
 
 def refused(done: Done, *words: str) -> None:
     assert done.code == 2, done
-    said = [line for line in done.err.splitlines() if line.startswith("kern: ")]
+    said = [line for line in done.err.splitlines() if line.startswith("kern: error[")]
     assert len(said) == 1, done.err
     for word in words:
         assert word in done.err

@@ -37,7 +37,9 @@ def test_too_few_open_files_are_said_and_no_folder_is_called_invalid(tiny: Path,
     done = limited(resource.RLIMIT_NOFILE, limit, command, tiny, *more)
     assert done.returncode == 2
     first, second = done.stderr.splitlines()[-2:]
-    assert first.startswith(f"kern: {tiny}/kernels/" if command == "verify" else "kern: ")
+    assert first.startswith(
+        f"kern: error[limit-reached]: {tiny}/kernels/" if command == "verify" else "kern: error[limit-reached]: "
+    )
     assert "Too many open files" in first
     assert second == FILES.format(limit)
     assert "K1" not in done.stderr
@@ -46,7 +48,10 @@ def test_too_few_open_files_are_said_and_no_folder_is_called_invalid(tiny: Path,
 def test_a_compiler_that_cannot_be_started_is_not_called_missing(tmp_path: Path) -> None:
     build = ("build", "llama", "--random", "--config", "tiny", "--target", "host", "-o", tmp_path / "out")
     done = limited(resource.RLIMIT_NOFILE, 6, *build)
-    assert done.stderr.splitlines() == ["kern: starting `cc`: Too many open files", FILES.format(6)]
+    assert done.stderr.splitlines() == [
+        "kern: error[limit-reached]: starting `cc`: Too many open files",
+        FILES.format(6),
+    ]
     done = limited(resource.RLIMIT_FSIZE, 100, *build)
     assert done.stderr.splitlines()[-1] == "help: the limit on a file's size is 100 bytes (ulimit -f): raise it"
     assert not list(tmp_path.iterdir())
@@ -57,7 +62,7 @@ def test_an_output_that_may_not_grow_is_not_called_unwritable(tmp_path: Path) ->
         done = limited(resource.RLIMIT_FSIZE, 100, "schema", stdout=file)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "kern: File too large",
+        "kern: error[limit-reached]: File too large",
         "help: the limit on a file's size is 100 bytes (ulimit -f): raise it",
     ]
 

@@ -18,6 +18,8 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
+from kern.cli.terminal import binary
+from kern.runtime.loading import load
 from kern.text.tokenizer import Tokenizer
 from support.processes import ONE_FAMILY, started
 from support.tokenizers import bytes_tokenizer
@@ -28,7 +30,7 @@ IDS = ("--prompt-ids", "1,2,3")
 def refused(done: Done, *words: str) -> None:
     assert done.code in (1, 2), done
     assert done.out == ""
-    said = [line for line in done.err.splitlines() if line.startswith("kern: ")]
+    said = [line for line in done.err.splitlines() if line.startswith("kern: error[")]
     assert len(said) == 1, done.err
     for word in words:
         assert word in done.err
@@ -267,13 +269,14 @@ def test_a_folder_without_weights_is_inspected_and_given_weights(kern: Kern, tin
 
 def test_an_invalid_folder_is_json_where_json_is_asked_for(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = damaged(tiny, tmp_path, "truncated")
-    done = kern("inspect", folder, "--json")
-    assert done.code == 1
-    assert done.json == kern("verify", folder, "--json").json
-    for command in (["run", *IDS], ["bench"]):
+    report = kern("verify", folder, "--json").json
+    assert [found["code"] for found in report["diagnostics"]] == ["K1017"]
+    for command in (["inspect"], ["run", *IDS], ["bench"]):
         done = kern(command[0], folder, *command[1:], "--json")
-        assert (done.code, done.out) == (1, "")
-        assert "K1017" in done.err
+        error = done.json["error"]
+        assert (done.code, error["code"]) == (1, "invalid-artifact")
+        assert {key: value for key, value in done.json.items() if key != "error"} == report
+        assert done.err == f"kern: error[invalid-artifact]: {error['message']}\nhelp: {error['help']}\n"
 
 
 def test_inspect_shows_a_bound_of_zero(kern: Kern, tiny: Path, tmp_path: Path) -> None:
@@ -328,12 +331,17 @@ def test_a_damaged_folder_is_refused_by_every_command(kern: Kern, tiny: Path, tm
 def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     text = kern("inspect", tiny).out
     assert "kernels/matmul.so" in text
-    assert "lower bound" in text
     assert "\nsymbols\n  tokens  1…" in text
     assert "\n  seqs    1…1\n" in text
     assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
-    assert memory["workspace_lower_bound"] <= memory["workspace"] <= memory["workspace_unshared"]
+    least, planned, unshared = (memory[f"workspace{which}"] for which in ("_lower_bound", "", "_unshared"))
+    assert 0 < least <= planned <= unshared
+    with load(tiny, device="host") as executable:
+        space = executable.memory_plan.workspace
+    assert (least, planned, unshared) == (space.lower_bound, space.size, space.unshared)
+    assert f"{binary(planned)}  planned; {binary(unshared)} without sharing, lower bound {binary(least)} (" in text
+    assert f"({planned / least:.3f} ×)" in text
 
 
 def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:
@@ -605,11 +613,30 @@ def test_the_version_is_printed(kern: Kern) -> None:
     assert kern("--version").out == f"kern {package.__version__}\n"
 
 
-def test_usage_errors_exit_2(kern: Kern) -> None:
-    for arguments in (["fly"], ["run"], ["run", "x", "--max-tokens", "many"]):
-        done = kern(*arguments)
-        assert done.code == 2
-        assert "Traceback" not in done.err
+@pytest.mark.parametrize(
+    ("arguments", "message", "command"),
+    [
+        ([], "Missing command", "kern"),
+        (["fly"], "No such command 'fly'", "kern"),
+        (["run"], "Missing argument 'DIR'", "kern run"),
+        (["run", "x", "--fly"], "No such option: --fly", "kern run"),
+    ],
+)
+def test_usage_errors_exit_2(kern: Kern, arguments: list[str], message: str, command: str) -> None:
+    done = kern(*arguments)
+    assert done.code == 2
+    assert done.err == f"kern: error[usage]: {message}\nhelp: see `{command} --help`\n"
+
+
+def test_an_error_is_json_too_where_json_is_asked_for(kern: Kern, tmp_path: Path) -> None:
+    for arguments, code in (
+        ([tmp_path / "none", *IDS], "folder-unreadable"),
+        ([tmp_path, *IDS, "--max-tokens", "0"], "usage"),
+    ):
+        done = kern("run", *arguments, "--json")
+        error = done.json["error"]
+        assert (done.code, error["code"]) == (2, code)
+        assert done.err == f"kern: error[{code}]: {error['message']}\nhelp: {error['help']}\n"
 
 
 @pytest.mark.parametrize(
@@ -639,4 +666,4 @@ def test_the_package_runs_as_a_module() -> None:
     assert done.stdout.startswith("kern ")
     done = subprocess.run(process("fly"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "Usage: kern " in done.stderr
+    assert done.stderr == "kern: error[usage]: No such command 'fly'\nhelp: see `kern --help`\n"

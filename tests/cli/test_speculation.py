@@ -79,7 +79,9 @@ def test_a_capacity_too_small_for_a_round_is_told_before_the_measuring(
 def test_a_folder_without_a_draft_is_one_line(kern: Kern, tiny: Path, command: list[str], spec: list[str]) -> None:
     done = kern(*command, tiny, *spec)
     assert (done.code, done.out) == (1, "")
-    assert "kern: this folder has no draft model to speculate with\nhelp: build it with" in done.err
+    assert (
+        "kern: error[text-contract]: this folder has no draft model to speculate with\nhelp: build it with" in done.err
+    )
     assert "Traceback" not in done.err
 
 
@@ -89,7 +91,7 @@ def test_another_driver_is_a_usage_error(kern: Kern, toy: Path, command: list[st
     done = kern(command[0], toy, *command[1:], *spec)
     assert (done.code, done.out) == (2, "")
     assert "Invalid value for '--spec'" in done.err
-    assert "'gpu' is not one of 'device', 'host'." in done.err
+    assert "'gpu' is not one of 'device', 'host'" in done.err
 
 
 def test_a_second_folder_is_no_driver(kern: Kern, toy: Path) -> None:

@@ -14,7 +14,7 @@ Compile = Callable[..., bytes]
 
 PROGRAM = """
 import sys
-from kern.device.base import KernelLaunch
+from kern.manifest.launches import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.manifest.params import Layout
 path, symbol, way = sys.argv[1:]
@@ -30,7 +30,7 @@ if way == "graph":
 elif way == "profile":
     device.profile(prepared, stream)
 else:
-    device.launch(prepared, stream, check=way == "check")
+    device.launch(prepared, stream)
 print(" and after", end="")
 """
 HEAD = """
@@ -77,7 +77,7 @@ def test_the_launch_that_crashes_in_a_thread_is_named(compile_c: Compile, tmp_pa
     assert "L0.norm" not in ended.stderr
 
 
-@pytest.mark.parametrize("way", ["check", "graph", "profile"])
+@pytest.mark.parametrize("way", ["eager", "graph", "profile"])
 def test_it_is_named_each_way(compile_c: Compile, tmp_path: Path, way: str) -> None:
     ended = run(tmp_path, compile_c(HEAD + FINE + ALONE % "*(volatile int *)8 = 1"), way)
     assert -ended.returncode == signal.SIGSEGV
@@ -90,7 +90,7 @@ def test_a_kernel_that_exits_is_named_and_is_no_success(
 ) -> None:
     ended = run(tmp_path, compile_c(HEAD + FINE + body % call, "-fopenmp"))
     assert ended.returncode == 1
-    assert ended.stderr == "kern: L1.norm ended the process by exit(): a kernel must return\n"
+    assert ended.stderr == "kern: error[launch-failed]: L1.norm ended the process by exit(): a kernel must return\n"
     assert ended.stdout == "before"
 
 
@@ -107,7 +107,10 @@ def test_a_constructor_that_exits_is_named_and_is_no_success(compile_c: Compile,
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert ended.returncode == 1
-    assert ended.stderr == f"kern: a {way} of a host module ended the process by exit(): a kernel must return\n"
+    assert (
+        ended.stderr
+        == f"kern: error[launch-failed]: a {way} of a host module ended the process by exit(): a kernel must return\n"
+    )
 
 
 @pytest.mark.parametrize("end", ["sys.exit(5)", "raise KeyboardInterrupt", "os._exit(6)", "os.fork()"])

@@ -107,5 +107,5 @@ def test_opening_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:x", "host:0", "HOST"])
 def test_an_unknown_name_is_refused_with_the_names_there_are(name: str) -> None:
-    with pytest.raises(DeviceUnavailable, match=f"there is no device called '{name}'; the devices are: host"):
+    with pytest.raises(DeviceUnavailable, match=f"unknown device '{name}'; the devices are: host"):
         open_device(name)

@@ -118,7 +118,7 @@ REGION = st.tuples(
 def test_regions_are_readable_aligned_and_copied_only_where_they_must_be(file: int, regions: list[FileRegion]) -> None:
     device = HostDevice(threads=1)
     told: list[int] = []
-    placed = device.place(file, regions, told.append)
+    placed = device.load_regions(file, regions, told.append)
     for region, address in zip(regions, placed.addresses, strict=True):
         assert address % ALIGNMENT == 0
         content = device.read(address, region.size, device.stream()).wait()
@@ -140,7 +140,7 @@ def test_a_region_in_place_is_the_file_and_a_copy_is_not(device: HostDevice, tmp
     path = tmp_path / "file"
     path.write_bytes(b"a" * 1024)
     with path.open("rb+") as handle:
-        placed = device.place(handle.fileno(), [FileRegion(256, 1), FileRegion(257, 1)], lambda done: None)
+        placed = device.load_regions(handle.fileno(), [FileRegion(256, 1), FileRegion(257, 1)], lambda done: None)
         os.pwrite(handle.fileno(), b"bb", 256)
     seen = [device.read(address, 1, device.stream()).wait() for address in placed.addresses]
     assert seen == [b"b", b"a"]
@@ -150,8 +150,8 @@ def test_a_region_in_place_is_the_file_and_a_copy_is_not(device: HostDevice, tmp
     ("offset", "size"), [(0, len(CONTENT) + 1), (len(CONTENT), 1), (256, 1 << 62), (-256, 8), (0, 0)]
 )
 def test_regions_outside_the_file_are_refused(device: HostDevice, file: int, offset: int, size: int) -> None:
-    with pytest.raises(DeviceError, match="outside the file, which has"):
-        device.place(file, [FileRegion(0, 1), FileRegion(offset, size)], lambda done: None)
+    with pytest.raises(DeviceError, match="outside the file of"):
+        device.load_regions(file, [FileRegion(0, 1), FileRegion(offset, size)], lambda done: None)
 
 
 @pytest.mark.parametrize("offset", [2 * PAGE, 2 * PAGE + 1], ids=["in place", "copied"])
@@ -163,6 +163,6 @@ def test_a_file_cut_while_it_is_placed_is_an_error_and_leaves_nothing(
     regions = [FileRegion(0, 16), FileRegion(offset, 16)]
     descriptor = os.open(path, os.O_RDONLY)
     with pytest.raises(DeviceError, match=r"cannot be read|became shorter"):
-        device.place(descriptor, regions, lambda done: os.truncate(path, 32))
+        device.load_regions(descriptor, regions, lambda done: os.truncate(path, 32))
     os.close(descriptor)
     assert str(path) not in Path("/proc/self/maps").read_text()

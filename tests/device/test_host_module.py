@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kern.device.base import KernelLaunch, ModuleError
+from kern.device.base import ModuleError
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
+from kern.manifest.launches import KernelLaunch
 
 COUNTER = 'static int64_t calls;\nKERN_KERNEL(count, "ptr") { *KERN_ARG(int64_t *, 0) = ++calls; }'
 ANSWER = 'KERN_KERNEL(answer, "ptr") {{ *KERN_ARG(int64_t *, 0) = {number}; }}'
@@ -98,7 +99,7 @@ def test_only_the_modules_own_exports_are_functions(device: HostDevice, compile_
 )
 def test_bytes_that_are_no_shared_object_are_refused(device: HostDevice, image: bytes) -> None:
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(ModuleError, match="a host module does not load: the module: "):
+    with pytest.raises(ModuleError, match="a host module cannot be loaded: the module: "):
         device.load_module(image)
     assert os.listdir("/proc/self/fd") == before
 

@@ -41,11 +41,15 @@ def test_the_same_arithmetic_gives_the_same_tokens(tiny: Path, options: dict[str
     assert generate(tiny, PROMPT, 24, **options) == generate(tiny, PROMPT, 24)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_number_of_threads_does_not_matter(tiny: Path, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "text"), [("1", "1 thread"), ("3", "3 threads")])
+def test_the_number_of_threads_does_not_matter(
+    tiny: Path, number: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = generate(tiny, PROMPT, 24)
-    monkeypatch.setenv("KERN_THREADS", str(threads))
+    monkeypatch.setenv("KERN_THREADS", number)
 
+    with load(tiny, capacity=64) as executable:
+        assert executable.device.description.endswith(f", {text}")
     assert generate(tiny, PROMPT, 24) == usual
 
 

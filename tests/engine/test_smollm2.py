@@ -76,6 +76,7 @@ def test_one_thread_gives_the_same_tokens(smollm2: Path, monkeypatch: pytest.Mon
     with load(smollm2) as executable:
         generation = Generator(executable, Tokenizer.load(smollm2)).generate(PROMPT, max_tokens=32, ignore_stop=True)
 
+        assert executable.device.description.endswith(", 1 thread")
         assert [token.id for token in generation] == OUTPUT_IDS
 
 

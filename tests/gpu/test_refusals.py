@@ -168,4 +168,4 @@ def test_a_kernel_that_faults(
     where = rf", in one of these launch lists: .*{program} · "
     if way == "check":
         where = rf" in {program} · {kernel} · {kernel} · step {step}: "
-    refused(done, 1, rf"a kernel on cuda:0 faulted{where}.*CUDA_ERROR_{error}")
+    refused(done, 1, rf"a kernel on cuda:0 failed{where}.*CUDA_ERROR_{error}")

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kern.device.base import Device, KernelLaunch, Memory, Module
+from kern.device.base import Device, Memory, Module
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.manifest.expressions import evaluate
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 from kernels.harness import PACK

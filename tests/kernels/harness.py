@@ -11,12 +11,12 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-from kern.device.base import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
 from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.host_library import host_kernels
 from kern.manifest.expressions import evaluate
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, Param, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 

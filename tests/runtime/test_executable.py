@@ -15,7 +15,7 @@ import kern
 from kern.manifest.builder import ManifestBuilder
 from kern.runtime.errors import Closed, NotReadable, NotWritable, UnknownName
 from kern.runtime.executable import Executable
-from kern.runtime.launch_cache import KEPT
+from kern.runtime.launch_cache import MAX_ENTRIES
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
 from support.artifacts import toy_kernels, write_artifact
 from support.inputs import DTYPES
@@ -254,13 +254,13 @@ def test_the_host_writes_inputs_only(executable: Executable, name: str) -> None:
 
 
 def test_unknown_names_are_refused_with_those_there_are(executable: Executable) -> None:
-    with pytest.raises(UnknownName, match=r"no buffer is called 'y'.*total"):
+    with pytest.raises(UnknownName, match=r"unknown buffer 'y'.*total"):
         executable.read("y")
-    with pytest.raises(UnknownName, match="no buffer"):
+    with pytest.raises(UnknownName, match="unknown buffer"):
         executable.write("pool", np.zeros(1, np.float32))
-    with pytest.raises(UnknownName, match=r"no state is called 'x'.*pool"):
+    with pytest.raises(UnknownName, match=r"unknown state 'x'.*pool"):
         executable.clear("x")
-    with pytest.raises(UnknownName, match=r"no state is called 'total'.*pool"):
+    with pytest.raises(UnknownName, match=r"unknown state 'total'.*pool"):
         executable.read_state("total")
 
 
@@ -284,15 +284,15 @@ def test_arrays_of_every_dtype_arrive_and_return_as_they_were(tmp_path: Path) ->
 
 
 def test_more_values_than_launch_lists_are_kept_give_each_its_own_launches(toy: Path) -> None:
-    starts = [*range(KEPT + 1), 0, KEPT]
-    with kern.load(toy, capacity=KEPT + 1) as executable:
+    starts = [*range(MAX_ENTRIES + 1), 0, MAX_ENTRIES]
+    with kern.load(toy, capacity=MAX_ENTRIES + 1) as executable:
         for turn, start in enumerate(starts):
             executable.write("x", rows(1, seed=turn), {"rows": 1})
             executable.run("step", {"rows": 1, "start": start})
         assert executable.read("count") == len(starts)
-        executable.run("recall", {"start": KEPT})
+        executable.run("recall", {"start": MAX_ENTRIES})
         last = {start: turn for turn, start in enumerate(starts)}
-        expected = sum(gained(rows(1, seed=last[start]), WEIGHTS)[0] for start in range(KEPT))
+        expected = sum(gained(rows(1, seed=last[start]), WEIGHTS)[0] for start in range(MAX_ENTRIES))
         np.testing.assert_array_equal(executable.read("kept"), expected)
 
 

@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 import kern
 import kern.runtime.loading
+from kern.artifact import open_folder
 from kern.device.base import Device, DeviceError, DeviceUnavailable, FunctionLimits, LaunchError, OutOfMemory
 from kern.device.host.device import HostDevice, HostStream
 from kern.device.host.target import host_target
@@ -196,7 +197,7 @@ def test_no_folder_and_no_manifest_are_one_line_errors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["tpu", "cuda3", "hosts", ""])
 def test_devices_that_are_not_there_are_refused(toy: Path, device: str) -> None:
-    with pytest.raises(DeviceUnavailable, match=f"^there is no device called '{device}'"):
+    with pytest.raises(DeviceUnavailable, match=f"^unknown device '{device}'"):
         kern.load(toy, device=device)
 
 
@@ -282,7 +283,7 @@ class AnsweringModule:
     ("answers", "message"),
     [
         ({"layout": Layout((0,), (4,))}, r"kernel 'add_scaled', step 0.*0:4.*declares 0:8"),
-        ({"limits": FunctionLimits(max_threads=0)}, r"block of 1 threads.*at most 0"),
+        ({"limits": FunctionLimits(max_threads=0)}, r"the block has 1 thread;.*at most 0"),
     ],
 )
 def test_the_device_s_own_answer_must_agree_with_the_manifest(
@@ -311,6 +312,17 @@ def test_a_loaded_executable_needs_its_folder_no_more(tmp_path: Path) -> None:
         executable.run("step", {"rows": 1, "start": 0})
         weights = toy_weights()
         np.testing.assert_array_equal(executable.read("total"), 1 + weights["bias"] + weights["gain"] / 2)
+
+
+def test_an_open_folder_is_loaded_though_its_path_leads_elsewhere_and_stays_open(tmp_path: Path) -> None:
+    first = toy_artifact(tmp_path / "folder", toy_weights(seed=1))
+    with open_folder(first) as folder:
+        first.rename(tmp_path / "moved")
+        toy_artifact(tmp_path / "folder", toy_weights(seed=2))
+        with kern.load(folder, capacity=CAPACITY, sharing=False) as executable:
+            assert executable.path == first
+            np.testing.assert_array_equal(executable.read("gain"), toy_weights(seed=1)["gain"])
+        assert folder.manifest_bytes()
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

@@ -16,7 +16,7 @@ from kern.device.base import DeviceUnavailable, Occupancy
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.expressions import Mul
 from kern.runtime.occupancy import occupancies
-from kern.verification.verify_folder import examine
+from kern.verification.verify_folder import verify_folder
 from support.artifacts import write_artifact
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
@@ -52,10 +52,10 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def found(folder: Path) -> dict[StepKey, Occupancy]:
     with open_folder(folder) as opened:
-        examined = examine(opened)
-        assert examined.verified is not None, examined.report
-        assert examined.resolution is not None
-        return dict(occupancies(examined.verified, examined.resolution))
+        found = verify_folder(opened)
+        assert found.verified is not None, found.report
+        assert found.resolution is not None
+        return dict(occupancies(found.verified, found.resolution))
 
 
 class Gpu:

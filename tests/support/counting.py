@@ -25,8 +25,10 @@ class CountingDevice(HostDevice):
     def alloc(self, size: int) -> Any:
         return self._counted("memory", lambda: super(CountingDevice, self).alloc(size), "free")
 
-    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> Any:
-        return self._counted("regions", lambda: super(CountingDevice, self).place(file, regions, progress), "free")
+    def load_regions(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> Any:
+        return self._counted(
+            "regions", lambda: super(CountingDevice, self).load_regions(file, regions, progress), "free"
+        )
 
     def load_module(self, image: bytes) -> Any:
         return self._counted("module", lambda: super(CountingDevice, self).load_module(image), "unload")

@@ -51,10 +51,26 @@ def through_scratch(values: int, kept: bool) -> Kernel:
     return Kernel(params=INTERFACE, impl=Impl(scratch={"part": scratch}, steps=(first, second)))
 
 
+def in_two_areas(values: int) -> Kernel:
+    """The same by way of two areas of one scratch, `values` values each: the second begins at an offset."""
+    arg = [Arg(arg=index) for index in range(7)]
+    areas = [ScratchArg(scratch="areas", offset=4 * values * index) for index in range(2)]
+    count, constant = I32(i32=values), U32(u32=7)
+    steps = (
+        step("mix_u32", INTERFACE, (areas[0], arg[1], arg[2], constant, count, arg[5], arg[6])),
+        step("mix_u32", INTERFACE, (areas[1], arg[2], arg[1], constant, count, arg[6], arg[5])),
+        step("mix_u32", INTERFACE, (arg[0], areas[0], areas[1], arg[3], arg[4], count, count)),
+    )
+    return Kernel(
+        params=INTERFACE, impl=Impl(scratch={"areas": Scratch(dtype="u32", shape=(2 * values,))}, steps=steps)
+    )
+
+
 def kernels(builder: ManifestBuilder) -> list[str]:
     """Kernels of one interface, with and without scratch."""
     names = [builder.kernel("mix", single("mix_u32", INTERFACE))]
     names += [builder.kernel(f"scratch_{n}", through_scratch(n, kept=False)) for n in (1, 90, 2000)]
+    names.append(builder.kernel("areas", in_two_areas(30)))
     return [*names, builder.kernel("kept", through_scratch(70, kept=True))]
 
 

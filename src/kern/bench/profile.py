@@ -11,7 +11,7 @@ from typing import Any, Final
 from kern.contracts.text_checks import check_generation
 from kern.engine.sequence import PagedSequence, check_room
 from kern.runtime.executable import Executable
-from kern.runtime.profiling import LaunchTime
+from kern.runtime.stepping import LaunchTime
 from kern.text.tokenizer import Tokenizer
 
 REPEATS: Final = 8

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.checkpoints.config import FAMILIES, TransformerConfig
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.models.buffers import MAX_SEQUENCES, Limits
 from kern.models.speculation.draft import RANDOM
 
 KNOWN_MODELS: Final = ("smollm2",)
 
 
-class BuildError(KernError):
-    """Invalid build options."""
-
-    code: ClassVar[str] = "build"
-    exit_code: ClassVar[int] = 2
+BuildError = variant(KernError, "build-options", "Invalid build options.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

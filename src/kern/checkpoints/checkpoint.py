@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -12,11 +12,10 @@ from kern.checkpoints.config import TransformerConfig
 from kern.manifest.errors import KernError
 
 
-class CheckpointError(KernError):
-    """A checkpoint that cannot be read, or lacks something."""
-
-    code: ClassVar[str] = "checkpoint"
-    exit_code: ClassVar[int] = 2
+class CheckpointError(
+    KernError, code="bad-checkpoint", exit_code=2, help="correct the file, or download it again from its publisher"
+):
+    """A checkpoint cannot be read, or is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
-"""What a transformer is made of: its sizes, and presets of known models."""
+"""What a transformer is made of: its sizes, its parameters by their Hugging Face names, and presets of known models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from kern.checkpoints.rope import Llama3, RopeScaling, Yarn
 from kern.manifest.errors import KernError
 
+Shape = tuple[int, ...]
 Family = Literal["llama", "qwen3"]
 FAMILIES: Final[tuple[Family, ...]] = ("llama", "qwen3")
 
@@ -18,11 +19,8 @@ MAX_WIDTH: Final = 2**24
 """Bounds well beyond every known model, so that a damaged config is refused instead of built for hours."""
 
 
-class UnsupportedModel(KernError):
-    """A config that asks for something the generator does not build."""
-
-    code: ClassVar[str] = "unsupported-model"
-    exit_code: ClassVar[int] = 1
+class UnsupportedModel(KernError, code="unsupported-model", help="correct the config, or give another checkpoint"):
+    """The config asks for something that kern does not build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,36 @@ def shown(value: object) -> str:
     """A value as a message can show it: the start of a long one."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def layer_parameters(config: TransformerConfig, layer: int) -> dict[str, Shape]:
+    """Names and shapes of one decoder layer's parameters, matrices as [outputs, inputs]."""
+    c = config
+    shapes: dict[str, Shape] = {
+        "input_layernorm": (c.hidden,),
+        "self_attn.q_proj": (c.q_size, c.hidden),
+        "self_attn.k_proj": (c.kv_size, c.hidden),
+        "self_attn.v_proj": (c.kv_size, c.hidden),
+        "self_attn.o_proj": (c.hidden, c.q_size),
+        "post_attention_layernorm": (c.hidden,),
+        "mlp.gate_proj": (c.ffn, c.hidden),
+        "mlp.up_proj": (c.ffn, c.hidden),
+        "mlp.down_proj": (c.hidden, c.ffn),
+    }
+    if c.qk_norm:
+        shapes |= {"self_attn.q_norm": (c.head_dim,), "self_attn.k_norm": (c.head_dim,)}
+    return {f"model.layers.{layer}.{name}.weight": shape for name, shape in shapes.items()}
+
+
+def parameter_shapes(config: TransformerConfig) -> dict[str, Shape]:
+    """Names and shapes of all parameters that a checkpoint of this config holds."""
+    shapes: dict[str, Shape] = {"model.embed_tokens.weight": (config.vocabulary, config.hidden)}
+    for layer in range(config.layers):
+        shapes |= layer_parameters(config, layer)
+    shapes["model.norm.weight"] = (config.hidden,)
+    if not config.tied_embeddings:
+        shapes["lm_head.weight"] = (config.vocabulary, config.hidden)
+    return shapes
 
 
 _QWEN3 = TransformerConfig(

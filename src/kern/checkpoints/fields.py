@@ -40,6 +40,11 @@ def irrelevant(note: str) -> Field:
     return Field("irrelevant", note)
 
 
+def each(names: str, field: Field) -> dict[str, Field]:
+    """Several fields, their names separated by spaces, of which the same is true."""
+    return dict.fromkeys(names.split(), field)
+
+
 def check_fields(settings: Mapping[str, Any], table: Table, where: str = "") -> None:
     """Raises UnsupportedModel for the first field that `table` refuses, by its name (and `where` it is) and value."""
     for name, value in settings.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from kern.artifact.folder import MAX_TEXT_BYTES
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.files.regular_file import open_regular
-
-AGAIN: Final = "fetch the file again, as its publisher has it"
 
 
 def read_file(path: Path) -> bytes | None:
@@ -38,11 +36,11 @@ def read_json(path: Path, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}", AGAIN) from error
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
     except RecursionError:
-        raise CheckpointError(f"{path} nests too deeply to be read", AGAIN) from None
+        raise CheckpointError(f"{path} nests too deeply to be read") from None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{path} is not a JSON object", AGAIN)
+        raise CheckpointError(f"{path} is not a JSON object")
     return found
 
 
@@ -53,4 +51,4 @@ def mapped(path: Path, dtype: Any, offset: int, shape: tuple[int, ...]) -> NDArr
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}", "leave it there while it is read") from error
     except ValueError as error:  # the mapping is longer than the file
-        raise CheckpointError(f"{path} has been cut off since it was opened", AGAIN) from error
+        raise CheckpointError(f"{path} has been cut off since it was opened") from error

@@ -78,7 +78,7 @@ def read_gguf(path: Path) -> GgufFile:
             f"cannot read {path}: {error.strerror or error}", "give a GGUF file that you can read"
         ) from error
     except _Damaged as error:
-        raise CheckpointError(f"{path} is not a whole GGUF file: {error}", "fetch the file again") from None
+        raise CheckpointError(f"{path} is not a whole GGUF file: {error}") from None
 
 
 def gguf_library() -> Any:

@@ -13,9 +13,8 @@ from itertools import pairwise
 from math import isnan
 from typing import Any, Final
 
-from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import shown
-from kern.checkpoints.gguf_vocabulary import ELSEWHERE, GgufVocabulary, Kind, listed
+from kern.checkpoints.gguf_vocabulary import GgufTextError, GgufVocabulary, Kind, listed
 
 SPACE: Final = "▁"
 """How SentencePiece writes a space."""
@@ -36,9 +35,9 @@ def scored_merges(
     """
     scores = listed(metadata, "scores", float, int)
     if len(scores) != len(vocabulary.tokens):
-        raise CheckpointError(f"the GGUF has {len(scores)} scores for {len(vocabulary.tokens)} tokens", ELSEWHERE)
+        raise GgufTextError(f"the GGUF has {len(scores)} scores for {len(vocabulary.tokens)} tokens")
     if any(isnan(score) for score in scores):
-        raise CheckpointError("a score of the GGUF's tokens is not a number", ELSEWHERE)
+        raise GgufTextError("a score of the GGUF's tokens is not a number")
     made = [token for token, id in ids.items() if _is_made(token, vocabulary.kinds[id])]
     unused = vocabulary.of(Kind.UNUSED)
     _check_lengths([*made, *unused])
@@ -69,9 +68,7 @@ def _halves(token: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 def _check_lengths(tokens: list[str]) -> None:
     long = next((token for token in tokens if len(token) > _LONGEST), None)
     if long is not None:
-        raise CheckpointError(
-            f"the GGUF's token {shown(long)} has {len(long):,} characters, more than {_LONGEST}", ELSEWHERE
-        )
+        raise GgufTextError(f"the GGUF's token {shown(long)} has {len(long):,} characters, more than {_LONGEST}")
 
 
 def _check_parts(made: list[str], ids: Mapping[str, int]) -> None:
@@ -80,8 +77,8 @@ def _check_parts(made: list[str], ids: Mapping[str, int]) -> None:
         for cut in () if ids.keys() >= {*token} else _cuts(token):
             lacked = next((part for part in cut if part not in ids), None)
             if lacked is not None and _may_appear(cut, ids):
-                raise CheckpointError(
-                    f"the GGUF's token {shown(token)} is made through {shown(lacked)}, which is not a token", ELSEWHERE
+                raise GgufTextError(
+                    f"the GGUF's token {shown(token)} is made through {shown(lacked)}, which is not a token"
                 )
 
 
@@ -89,7 +86,7 @@ def _check_unused(unused: list[str], ids: Mapping[str, int]) -> None:
     """Refuse unused tokens that a text may have: SentencePiece takes some apart again, llama.cpp gives their ids."""
     for token in unused:
         if len(token) == 1 or any(_may_appear(cut, ids) for cut in _cuts(token)):
-            raise CheckpointError(f"the GGUF's token {shown(token)} is unused, and part of texts", ELSEWHERE)
+            raise GgufTextError(f"the GGUF's token {shown(token)} is unused, and part of texts")
 
 
 def _may_appear(cut: tuple[str, str], ids: Mapping[str, int]) -> bool:
@@ -107,10 +104,9 @@ def _check_scores(merges: list[_Merge]) -> None:
         if other is None:
             continue
         if len({*"".join(tokens)}) > 1 or not _are_runs_alike(first[0], merges):
-            raise CheckpointError(
+            raise GgufTextError(
                 f"the GGUF's tokens {shown(first)} and {shown(other)} have one score, so that the order of their "
                 "merges depends on the text",
-                ELSEWHERE,
             )
 
 

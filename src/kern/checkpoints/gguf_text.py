@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import shown
-from kern.checkpoints.gguf_text_fields import TEXT_FIELDS
+from kern.checkpoints.gguf_fields import TEXT_FIELDS
 from kern.checkpoints.gguf_tokenizer import PRE_TOKENIZERS, byte_level, sentencepiece
-from kern.checkpoints.gguf_vocabulary import ELSEWHERE, GgufVocabulary, read_vocabulary, stop_ids, token_id, value
+from kern.checkpoints.gguf_vocabulary import GgufTextError, GgufVocabulary, read_vocabulary, stop_ids, token_id, value
 
 _GGML: Final = "tokenizer.ggml."
 _NAMED: Final[Mapping[str, str]] = {
@@ -34,18 +34,18 @@ def text_of_gguf(metadata: Mapping[str, Any], path: Path) -> TextSource:
     try:
         return _text(metadata)
     except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error.message}", error.help) from error
+        raise GgufTextError(f"{path}: {error.message}", error.help) from error
 
 
 def _text(metadata: Mapping[str, Any]) -> TextSource:
     for key, field in TEXT_FIELDS.items():
         if field.verdict == "refused" and metadata.get(key):
-            raise CheckpointError(f"{key} in the GGUF is {shown(metadata[key])}, and {field.note}", ELSEWHERE)
+            raise GgufTextError(f"{key} in the GGUF is {shown(metadata[key])}, and {field.note}")
     model = metadata.get(f"{_GGML}model")
     read = {"gpt2": _byte_level, "llama": _sentencepiece}.get(model) if isinstance(model, str) else None
     if read is None:
         has = "has no tokenizer" if model is None else f"has a tokenizer of kind {shown(model)}"
-        raise CheckpointError(f"the GGUF {has}", f"known kinds: gpt2, llama; {ELSEWHERE}")
+        raise GgufTextError(f"the GGUF {has}", "known kinds: gpt2, llama; give the Hugging Face folder")
     return read(metadata)
 
 
@@ -54,9 +54,9 @@ def _byte_level(metadata: Mapping[str, Any]) -> TextSource:
     pre = PRE_TOKENIZERS.get(name or "")
     if pre is None:
         has = "does not name its pre-tokenizer" if name is None else f"has the pre-tokenizer {shown(name)}"
-        raise CheckpointError(f"the GGUF {has}", f"known: {', '.join(PRE_TOKENIZERS)}; {ELSEWHERE}")
+        raise GgufTextError(f"the GGUF {has}", f"known: {', '.join(PRE_TOKENIZERS)}; give the Hugging Face folder")
     if value(metadata, f"{_GGML}add_space_prefix", bool):
-        raise CheckpointError(f"{_GGML}add_space_prefix in the GGUF is True, and no space is put first", ELSEWHERE)
+        raise GgufTextError(f"{_GGML}add_space_prefix in the GGUF is True, and no space is put first")
     return _assembled(
         metadata,
         read_vocabulary(metadata),
@@ -92,7 +92,7 @@ def _assembled(
     if given is not None:
         adds_bos = given
     if adds_bos and ids["bos_token"] is None:
-        raise CheckpointError(f"the GGUF puts a beginning before a text, and has no {_GGML}bos_token_id", ELSEWHERE)
+        raise GgufTextError(f"the GGUF puts a beginning before a text, and has no {_GGML}bos_token_id")
     return TextSource(
         tokenizer_json=tokenizer(vocabulary, ids),
         stop_ids=stop_ids(metadata, vocabulary, ids["eos_token"]),

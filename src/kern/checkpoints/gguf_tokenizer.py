@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import shown
 from kern.checkpoints.gguf_merges import BYTES, SPACE, scored_merges
-from kern.checkpoints.gguf_vocabulary import ELSEWHERE, GgufVocabulary, Kind, listed
+from kern.checkpoints.gguf_vocabulary import GgufTextError, GgufVocabulary, Kind, listed
 
 # What comes before a text's merges, as llama.cpp's `llama-vocab.cpp` and the models' own tokenizer.json have it.
 _WORDS: Final = (
@@ -50,9 +49,8 @@ def byte_level(metadata: Mapping[str, Any], vocabulary: GgufVocabulary, pre: Pre
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     if bytes_of_their_own := vocabulary.of(Kind.BYTE):
-        raise CheckpointError(
+        raise GgufTextError(
             f"the GGUF's token {shown(bytes_of_their_own[0])} is a byte, and its vocabulary is of bytes already",
-            ELSEWHERE,
         )
     ids = vocabulary.ids()
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=_merges(metadata, ids), ignore_merges=pre.whole_words))
@@ -114,6 +112,6 @@ def _merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[s
         space = merge.find(" ", 1)
         left, right = merge[:space], merge[space + 1 :]
         if space < 0 or not {left, right, left + right} <= ids.keys():
-            raise CheckpointError(f"the GGUF's merge {shown(merge)} is not of two tokens to a third", ELSEWHERE)
+            raise GgufTextError(f"the GGUF's merge {shown(merge)} is not of two tokens to a third")
         merges.append((left, right))
     return merges

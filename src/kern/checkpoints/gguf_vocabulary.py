@@ -10,8 +10,11 @@ from typing import Any, Final, TypeVar
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import shown
 
-ELSEWHERE: Final = "give the Hugging Face folder"
 _Kind = TypeVar("_Kind", bound=object)
+
+
+class GgufTextError(CheckpointError, code="unsupported-gguf-tokenizer", help="give the Hugging Face folder"):
+    """The tokenizer in a GGUF file is invalid, or kern cannot reproduce it exactly."""
 
 
 class Kind(IntEnum):
@@ -66,10 +69,9 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
     texts, types = listed(metadata, "tokens", str), listed(metadata, "token_type", int)
     tokens = tuple(text or f"[EMPTY_{id}]" for id, text in enumerate(texts))
     if len(set(tokens)) != len(tokens) or len(types) != len(tokens):
-        raise CheckpointError(
+        raise GgufTextError(
             f"the GGUF's tokenizer has {len(tokens)} tokens, {len(set(tokens))} of them different, and "
             f"{len(types)} types of tokens",
-            ELSEWHERE,
         )
     kinds = [_kind(token, type) for token, type in zip(tokens, types, strict=True)]
     names = _end_names(tokens)
@@ -83,7 +85,7 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
 
 def _kind(token: str, type: int) -> Kind:
     if type not in Kind.__members__.values():
-        raise CheckpointError(f"the GGUF's token {shown(token)} has the unknown type {type}", ELSEWHERE)
+        raise GgufTextError(f"the GGUF's token {shown(token)} has the unknown type {type}")
     return Kind(type)
 
 
@@ -124,7 +126,7 @@ def token_id(
     if id is None:
         return default if default is not None and default < len(vocabulary.tokens) else None
     if not 0 <= id < len(vocabulary.tokens):
-        raise CheckpointError(f"tokenizer.ggml.{key} in the GGUF is {id}, and it has {len(vocabulary.tokens)} tokens")
+        raise GgufTextError(f"tokenizer.ggml.{key} in the GGUF is {id}, and it has {len(vocabulary.tokens)} tokens")
     return id
 
 
@@ -133,15 +135,15 @@ def value(metadata: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind | N
     found = metadata.get(key)
     if found is None or type(found) is kind:
         return found
-    raise CheckpointError(f"{key} in the GGUF is {shown(found)}, not of type {kind.__name__}")
+    raise GgufTextError(f"{key} in the GGUF is {shown(found)}, not of type {kind.__name__}")
 
 
 def listed(metadata: Mapping[str, Any], name: str, *kinds: type[_Kind]) -> list[_Kind]:
     """The list `tokenizer.ggml.NAME`, each entry of one of `kinds`. Raises CheckpointError."""
     found = metadata.get(f"tokenizer.ggml.{name}")
     if found is None:
-        raise CheckpointError(f"the GGUF lacks tokenizer.ggml.{name}", ELSEWHERE)
+        raise GgufTextError(f"the GGUF lacks tokenizer.ggml.{name}")
     if not isinstance(found, list) or any(type(entry) not in kinds for entry in found):
         wanted = " or ".join(kind.__name__ for kind in kinds)
-        raise CheckpointError(f"tokenizer.ggml.{name} in the GGUF is not a list of {wanted}", ELSEWHERE)
+        raise GgufTextError(f"tokenizer.ggml.{name} in the GGUF is not a list of {wanted}")
     return found

@@ -13,7 +13,7 @@ from kern.artifact.types import TensorInfo
 from kern.artifact.weights import open_weights
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import shown
-from kern.checkpoints.folder_files import AGAIN, read_file, read_json
+from kern.checkpoints.folder_files import read_file, read_json
 from kern.manifest.counts import listed
 
 _SINGLE: Final = "model.safetensors"
@@ -81,10 +81,10 @@ def _homes(index: Path) -> dict[str, str] | None:
         return None
     homes = read_json(index, content).get("weight_map")
     if not isinstance(homes, dict) or not homes:
-        raise CheckpointError(f"{index} has no weight_map from tensors to files", AGAIN)
+        raise CheckpointError(f"{index} has no weight_map from tensors to files")
     astray = [home for home in homes.values() if not isinstance(home, str) or not _is_file_name(home)]
     if astray:
-        raise CheckpointError(f"{index} names {shown(astray[0])}, which is not a file in this folder", AGAIN)
+        raise CheckpointError(f"{index} names {shown(astray[0])}, which is not a file in this folder")
     return homes
 
 

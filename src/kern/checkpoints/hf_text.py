@@ -10,9 +10,8 @@ from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import shown
 from kern.checkpoints.fields import check_fields, unknown_fields
 from kern.checkpoints.folder_files import read_file
-from kern.checkpoints.generation_fields import GENERATION_FIELDS
-from kern.checkpoints.hf_tokenizer import FolderTokenizer, folder_tokenizer
-from kern.checkpoints.hf_tokens import folder_tokens, optional_settings, spelled
+from kern.checkpoints.hf_fields import GENERATION_FIELDS
+from kern.checkpoints.hf_tokenizer import FolderTokenizer, folder_tokenizer, folder_tokens, optional_settings, spelled
 
 _CONFIG: Final = "tokenizer_config.json"
 _GENERATION: Final = "generation_config.json"

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.checkpoints.checkpoint import CheckpointError, StoredTensor, TextSource
-from kern.checkpoints.config import TransformerConfig
-from kern.checkpoints.hf_names import Shape, parameter_shapes
+from kern.checkpoints.config import Shape, TransformerConfig, parameter_shapes
 
 _BLOCK: Final = 1 << 22
 """Elements drawn at once."""

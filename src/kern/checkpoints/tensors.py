@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.checkpoints.checkpoint import Checkpoint, CheckpointError, StoredTensor
-from kern.checkpoints.hf_names import Shape, parameter_shapes
+from kern.checkpoints.config import Shape, parameter_shapes
 from kern.manifest.counts import counted, listed
 
 IRRELEVANT: Final[Mapping[str, str]] = {

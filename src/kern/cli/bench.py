@@ -10,12 +10,10 @@ from pathlib import Path
 from kern.bench.profile import KernelTime, by_kernel, chrome_trace, profile_decode
 from kern.bench.rounds import RoundTimes, benchmark_rounds, room_for_rounds
 from kern.bench.steps import PROMPT, WARM_UP, Benchmark, benchmark
-from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, loaded, report, which_folder
-from kern.cli.outputs import check_path, write_files
+from kern.cli.outputs import check_path, json_text, write_files
 from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
-from kern.cli.terminal import printable
-from kern.cli.units import rate
+from kern.cli.terminal import printable, rate
 from kern.engine.generator import Generator
 from kern.engine.speculation import Driver
 from kern.manifest.counts import counted

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from kern.building.build import build
 from kern.building.options import BuildOptions
-from kern.cli.progress import Progress, bar
-from kern.cli.terminal import printable
-from kern.cli.units import binary
+from kern.cli.terminal import Progress, bar, binary, printable
 from kern.manifest.counts import counted
 
 

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
-from kern.cli.json_text import json_text
+from kern.cli.errors import UsageError
 from kern.cli.loading import LoadOptions, loaded
 from kern.cli.npy import as_values, read_array, write_array
-from kern.cli.outputs import check_path, write_files
+from kern.cli.outputs import check_path, json_text, write_files
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 from kern.manifest.references import buffers_used
 from kern.manifest.types import Manifest
 from kern.runtime.arrays import Array
@@ -28,11 +28,7 @@ from kern.runtime.symbols import SymbolMissing
 Value = TypeVar("Value")
 
 
-class WrongCall(KernError):
-    """What a program is called with is not what it takes."""
-
-    code: ClassVar[str] = "call"
-    exit_code: ClassVar[int] = 2
+WrongCall = variant(UsageError, "wrong-call", "A program is called with other inputs, outputs or symbols than it has.")
 
 
 @dataclass(frozen=True, slots=True)

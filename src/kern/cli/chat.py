@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from kern.cli.errors import UsageError
 from kern.cli.interrupts import heeded
 from kern.cli.loading import LoadOptions, loaded, report, which_folder
-from kern.cli.prompt import MAX_TEXT_BYTES, UsageError, without_newline
+from kern.cli.prompt import MAX_TEXT_BYTES, without_newline
 from kern.cli.streaming import stream
 from kern.engine.conversation import Conversation
 from kern.engine.generator import Generator

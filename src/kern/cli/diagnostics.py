@@ -7,7 +7,6 @@ import shutil
 import sys
 from typing import Any
 
-from kern.cli.json_text import json_text
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
 from kern.verification.report import Located, Report
@@ -16,8 +15,8 @@ SHOWN = 50
 """Diagnostics shown in full; the rest are counted. `--json` holds them all."""
 
 
-def as_json(report: Report) -> str:
-    """The report as one JSON object, in ASCII (a name may hold half a character)."""
+def as_dict(report: Report) -> dict[str, Any]:
+    """The report as the value of a JSON object."""
     found: list[dict[str, Any]] = [
         {
             "code": located.diagnostic.code,
@@ -30,7 +29,7 @@ def as_json(report: Report) -> str:
         }
         for located in report.diagnostics
     ]
-    return json_text({"ok": report.ok, "path": str(report.path), "diagnostics": found}, indent=1)
+    return {"ok": report.ok, "path": str(report.path), "diagnostics": found}
 
 
 def show(report: Report) -> None:

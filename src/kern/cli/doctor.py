@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from kern.cli.json_text import json_text
+from kern.cli.outputs import json_text
 from kern.device import open_device
 from kern.device.base import DeviceError
 from kern.device.host.target import host_target

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kern.artifact import Resolution, open_folder
-from kern.cli import diagnostics
-from kern.cli.json_text import json_text
-from kern.cli.terminal import printable
-from kern.cli.units import binary
+from kern.cli.outputs import json_text
+from kern.cli.terminal import binary, printable
 from kern.contracts.text import call_limits
 from kern.manifest.counts import counted
 from kern.manifest.expressions import Expr, show
@@ -21,18 +19,14 @@ from kern.manifest.types import Buffer, Manifest, Program, Step
 from kern.runtime.memory.planner import MemoryPlan, plan
 from kern.runtime.occupancy import Occupancies, occupancies
 from kern.verification.report import InvalidArtifact
-from kern.verification.verify_folder import examine
+from kern.verification.verify_folder import verify_folder
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:
     """Print the sections of an artifact folder, with or without weights; an invalid one is shown its diagnostics."""
     with open_folder(path) as folder:
-        found = examine(folder, weights=weights, require_weights=False)
+        found = verify_folder(folder, weights=weights, require_weights=False)
         if found.verified is None or found.resolution is None:
-            if as_json:
-                print(diagnostics.as_json(found.report))
-            else:
-                diagnostics.show(found.report)
             raise InvalidArtifact(found.report, weights)
         planned = plan(found.verified, capacity=capacity)
         manifest, filled = found.verified.manifest, occupancies(found.verified, found.resolution)

@@ -64,7 +64,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
         return
     _ended.append(number)
     if number == signal.SIGXCPU:
-        os.write(_STDERR, b"kern: the limit on processor time (ulimit -t) was reached\n")
+        os.write(_STDERR, b"kern: error[limit-reached]: the limit on processor time (ulimit -t) was reached\n")
     raise SystemExit(128 + number)
 
 

@@ -11,15 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kern.artifact.errors import FolderReplaced
-from kern.cli import diagnostics
-from kern.cli.progress import bar
-from kern.cli.terminal import printable, wrapped
-from kern.cli.units import binary
+from kern.cli.terminal import bar, binary, printable, wrapped
 from kern.contracts.text import TextSettings
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
-from kern.verification.report import InvalidArtifact
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +53,16 @@ def loaded(
     FolderReplaced where another is there now.
     """
     start = time.perf_counter()
-    try:
-        with bar("loading", quiet=options.quiet) as progress:
-            executable = load(
-                path,
-                device=options.device,
-                capacity=options.capacity,
-                weights=options.weights,
-                check=options.check,
-                tune=options.tune,
-                progress=progress,
-            )
-    except InvalidArtifact as error:
-        diagnostics.show(error.report)
-        raise
+    with bar("loading", quiet=options.quiet) as progress:
+        executable = load(
+            path,
+            device=options.device,
+            capacity=options.capacity,
+            weights=options.weights,
+            check=options.check,
+            tune=options.tune,
+            progress=progress,
+        )
     with executable:
         if before is not None and which_folder(path) != before:
             raise FolderReplaced(f"{path} was replaced while it was loaded", "start again")

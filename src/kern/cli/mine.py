@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kern.cli.json_text import json_text
 from kern.cli.mine_report import show
 from kern.cli.mine_survey import show_survey
+from kern.cli.outputs import json_text
 from kern.cli.terminal import printable
 from kern.mining import Mined, MinedProcess, Pass, mine, read_recordings
 from kern.mining.abi import KernelAbi, survey

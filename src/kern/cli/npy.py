@@ -7,13 +7,14 @@ import warnings
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO, ClassVar, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.lib import format as npy
 
+from kern.cli.errors import UsageError
 from kern.files.regular_file import open_regular
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 from kern.manifest.params import DType
 from kern.runtime.arrays import NUMPY_DTYPES, Array
 from kern.runtime.conversion import WrongDType
@@ -24,11 +25,7 @@ _REFUSED: Final = (ValueError, TypeError, SyntaxError, TokenError, OverflowError
 """What numpy raises for what is not a header."""
 
 
-class UnreadableArray(KernError):
-    """A file that is not an array."""
-
-    code: ClassVar[str] = "npy"
-    exit_code: ClassVar[int] = 2
+UnreadableArray = variant(UsageError, "unreadable-array", "A file is not an .npy array that can be read.")
 
 
 def read_array(path: Path) -> Array:

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object on stdout.")]
+
+def _json(ctx: typer.Context, wanted: bool) -> bool:
+    """Note that errors are wanted as JSON too."""
+    if wanted and ctx.obj is not None:
+        ctx.obj.add("json")
+    return wanted
+
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", metavar="", help="Print one JSON object on stdout.", callback=_json, is_eager=True),
+]
 Target = Annotated[
     str | None,
     typer.Option(

@@ -1,25 +1,23 @@
-"""Files that a command writes: their paths are checked before its work, and each appears whole."""
+"""What a command writes: files, their paths checked before its work, each appearing whole; and JSON."""
 
 from __future__ import annotations
 
+import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
 from kern.files.whole_file import whole_file
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 Writing = Callable[[BinaryIO], object]
 """Writes one file's content."""
 
 
-class Unwritable(KernError):
-    """A file cannot be written to the path that was given."""
-
-    code: ClassVar[str] = "output"
-    exit_code: ClassVar[int] = 2
+Unwritable = variant(KernError, "file-unwritable", "A file cannot be written to the path given.", exit_code=2)
 
 
 def check_path(what: str, path: Path) -> None:
@@ -50,7 +48,25 @@ def _whole(what: str, path: Path) -> Iterator[BinaryIO]:
         raise _unwritable(what, path, error) from error
 
 
-def _unwritable(what: str, path: Path, error: OSError) -> Unwritable:
+def _unwritable(what: str, path: Path, error: OSError) -> KernError:
     return Unwritable(
         f"{what} cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
     )
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """`value` as JSON in ASCII; NaN and the infinities, which JSON does not have, are null."""
+    try:
+        return json.dumps(value, allow_nan=False, indent=indent)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, indent=indent)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value

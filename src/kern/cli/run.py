@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kern.cli.json_text import json_text
 from kern.cli.loading import LoadOptions, loaded, report, which_folder
-from kern.cli.progress import bar
+from kern.cli.outputs import json_text
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.streaming import stream, tokens_per_round
+from kern.cli.terminal import bar
 from kern.engine.generator import Generation, Generator, check_prompt
 from kern.engine.scoring import check_text, score
 from kern.engine.speculation import Driver

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, SupportsIndex
+from typing import Final, SupportsIndex
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kern.contracts.text import PAGE, PAGES, SEQS, TOKENS, TextSettings
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.references import symbol_range
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
-from kern.runtime.profiling import LaunchTime
+from kern.runtime.stepping import LaunchTime
 from kern.runtime.symbols import as_integer
 from kern.text.tokenizer import Tokenizer
 
-
-class PromptError(KernError):
-    """Token ids that cannot be run: none, too many, or some that the model does not have."""
-
-    code: ClassVar[str] = "prompt"
-    exit_code: ClassVar[int] = 2
-
-
-class Superseded(KernError):
-    """A text is continued after another has taken its executable's state."""
-
-    code: ClassVar[str] = "superseded"
+PromptError = variant(KernError, "bad-prompt", "There are no token ids, too many, or unknown ones.", exit_code=2)
+Superseded = variant(KernError, "superseded", "Another sequence has overwritten this one's state in the executable.")
 
 
 SizedCall = tuple[str, int]

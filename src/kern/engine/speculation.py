@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from kern.contracts.text import round_calls
 from kern.engine.choices import NO_TOKEN, chosen
 from kern.engine.decoding import Decode, stride
 from kern.engine.sequence import PagedSequence
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.runtime.arrays import PendingArray
 
 Driver = Literal["device", "host"]
@@ -24,10 +24,7 @@ BEGIN: Final = ("begin_spec", 1)
 _SUSPECTS: Final = "look at the kernels of programs begin_spec and accept"
 
 
-class Disagreement(KernError):
-    """The device accepted what no round can, or went on from it otherwise than its drafts and predictions say."""
-
-    code: ClassVar[str] = "speculation"
+Disagreement = variant(KernError, "draft-disagreement", "The device reports a round that contradicts its own drafts.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import kern.device.host
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.toolchain.cc import compile_all, compiler_command, compiles_for
 
 SOURCES: Final = Path(__file__).parent / "host"
@@ -26,11 +26,7 @@ HOST_TARGETS: Final = tuple(_MARCH)
 _NEEDED: Final = "it needs OpenMP and the target, as gcc 11 or clang 12 and later have; name another compiler in CC"
 
 
-class UnknownHostTarget(KernError):
-    """The host kernels are not written for this target, or cannot be compiled for it on this machine."""
-
-    code = "unknown-host-target"
-    exit_code = 2
+UnknownHostTarget = variant(KernError, "unknown-host-target", "There are no host kernels for the target.", exit_code=2)
 
 
 def compile_host_modules(target: str) -> Mapping[str, bytes]:

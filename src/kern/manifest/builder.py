@@ -37,10 +37,8 @@ Argument: TypeAlias = BufferArg | StateArg | Expr | float
 """What a dispatch takes: a buffer, a state, a symbol or expression, or a number for a literal."""
 
 
-class BuilderError(KernError):
-    """A generator made something that is not a manifest: a name twice, or arguments that no interface takes."""
-
-    code = "builder"
+class BuilderError(KernError, code="bad-builder-call", help="correct the program that builds the manifest"):
+    """A name is given twice, or arguments do not fit their parameters."""
 
 
 def literal(scalar: Scalar, value: float) -> DispatchArg:

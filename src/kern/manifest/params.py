@@ -79,6 +79,11 @@ class Param:
         return f"buffer<{self.dtype}>" if self.dtype is not None else "ptr"
 
     @property
+    def unaligned(self) -> Param:
+        """The same parameter without a demand on its alignment."""
+        return self if self.align is None else Param(self.scalar, self.direction, self.dtype)
+
+    @property
     def reads(self) -> bool:
         """Whether the kernel may read through this pointer."""
         return self.direction in ("in", "inout")

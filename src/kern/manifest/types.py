@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final
 
 from pydantic import Discriminator, Field, FiniteFloat, Tag
 
@@ -63,6 +63,7 @@ class Scratch(Wire):
     keep: bool = False
 
 
+@final
 class Arg(Wire):
     """Forwards interface parameter `arg` to a step."""
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
-from kern.checkpoints.config import TransformerConfig
-from kern.checkpoints.hf_names import Shape, parameter_shapes
+from kern.checkpoints.config import Shape, TransformerConfig, parameter_shapes
 from kern.checkpoints.rope import turns
 from kern.contracts.text import PAGE
 from kern.manifest.arrays import ALIGNMENT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.manifest.errors import KernError
 
@@ -16,10 +16,8 @@ class Assumption:
     says: str
 
 
-class Refuted(KernError):
+class Refuted(KernError, code="assumption-refuted"):
     """The recording shows that an assumption does not hold; `assumption` says which."""
-
-    code: ClassVar[str] = "record-refutes"
 
     def __init__(self, assumption: Assumption, evidence: str, expected: object) -> None:
         """`evidence` says what the recording shows and where, `expected` what it would have to show."""

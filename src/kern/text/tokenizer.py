@@ -5,29 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from pydantic import BaseModel, ValidationError
 
 from kern.artifact.errors import FileMissing
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.contracts.text import TEXT_FILE, TEXT_VERSION, TOKENIZER_FILE, ContractError, TextSettings, fault
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.text.tokenizer_file import TokenizerError, TokenizerFile
 
-
-class NoTokenizer(KernError):
-    """A folder without a tokenizer is given text."""
-
-    code: ClassVar[str] = "no-tokenizer"
-    exit_code: ClassVar[int] = 2
-
-
-class NotText(KernError):
-    """A string that no UTF-8 can spell, so that no tokenizer reads it."""
-
-    code: ClassVar[str] = "not-text"
-    exit_code: ClassVar[int] = 2
+NoTokenizer = variant(KernError, "no-tokenizer", "Text is given, but the folder has no tokenizer.", exit_code=2)
+NotText = variant(KernError, "not-text", "The string cannot be encoded as UTF-8.", exit_code=2)
 
 
 class Tokenizer:

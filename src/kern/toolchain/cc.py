@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from kern.files.working_folder import working_folder
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.limits import check_limit
 
 _JOBS: Final = 2
@@ -25,17 +25,8 @@ _SHOWN_LINES: Final = 12
 _INSTALL: Final = "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC"
 
 
-class CompilerMissing(KernError):
-    """There is no C compiler, or it does not run."""
-
-    code = "compiler-missing"
-    exit_code = 2
-
-
-class CompilationFailed(KernError):
-    """The C compiler refused a source, or there is no room for what it writes."""
-
-    code = "compilation-failed"
+CompilerMissing = variant(KernError, "compiler-missing", "There is no C compiler, or it does not run.", exit_code=2)
+CompilationFailed = variant(KernError, "compilation-failed", "The C compiler refused a source, or could not write.")
 
 
 def compiler_command() -> list[str]:
@@ -146,7 +137,7 @@ def _compile(compilers: _Compilers, command: list[str], name: str, output: Path,
     return output.read_bytes()
 
 
-def _does_not_run(program: str, error: OSError) -> CompilerMissing:
+def _does_not_run(program: str, error: OSError) -> KernError:
     """The error for a compiler that cannot be started. Raises LimitReached where that is why."""
     check_limit(error, f"starting `{program}`")
     return CompilerMissing(f"no C compiler: `{program}` does not run: {error.strerror}", _INSTALL)

@@ -10,7 +10,7 @@ from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.expressions import Sym
 from kern.manifest.params import Param
 from kern.manifest.types import BufferArg, Dispatch, DispatchArg, ExprArg, Literals, StateArg
-from kern.verifier import aliasing, operand_bounds, pointer_args, values
+from kern.verifier import aliasing, operand_bounds, pointer_args, scalar_args
 from kern.verifier.example import edit
 from kern.verifier.expressions import faults
 from kern.verifier.found import Found
@@ -155,7 +155,7 @@ def _unknown(scope: Scope, arg: DispatchArg, path: Path) -> Iterator[Found]:
                 hint = scope.names["symbol"].hint(str(what))
                 yield Found(SYMBOL_UNKNOWN, where, f"unknown symbol `{what}`", hint)
             else:
-                yield Found(values.FACTOR, where, f"{what} as a factor or divisor", "write 1 or more")
+                yield Found(scalar_args.FACTOR, where, f"{what} as a factor or divisor", "write 1 or more")
 
 
 def _argument(scope: Scope, ranges: SymbolRanges, arg: DispatchArg, param: Param, alignment: int) -> Found | None:
@@ -179,8 +179,8 @@ def _argument(scope: Scope, ranges: SymbolRanges, arg: DispatchArg, param: Param
     if param.scalar is None:
         return _kind("a number", param)
     if expr is not None:
-        return values.computed(expr, param.scalar, ranges)
-    return values.literal(cast("Literals", arg), param.scalar)
+        return scalar_args.computed(expr, param.scalar, ranges)
+    return scalar_args.literal(cast("Literals", arg), param.scalar)
 
 
 def _kind(given: str, param: Param) -> Found:
@@ -193,5 +193,5 @@ UNKNOWN = Found(BUFFER_UNKNOWN, (), "", "")
 
 CODES = (
     KERNEL_UNKNOWN, BUFFER_UNKNOWN, STATE_UNKNOWN, SYMBOL_UNKNOWN, ARGUMENT_COUNT, ARGUMENT_KIND,
-    TOO_MANY_LAUNCHES, *pointer_args.CODES, *values.CODES, *operand_bounds.CODES, *aliasing.CODES,
+    TOO_MANY_LAUNCHES, *pointer_args.CODES, *scalar_args.CODES, *operand_bounds.CODES, *aliasing.CODES,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 from kern.verifier.example import edit
-from kern.verifier.externs import launch_params
+from kern.verifier.operators import launch_params
 from kern.verifier.wiring import wired
 
 _SCALE = "/kernels/scale/impl/steps/0"

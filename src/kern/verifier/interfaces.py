@@ -10,7 +10,7 @@ from kern.manifest.params import Param
 from kern.manifest.types import Arg, Kernel, Literals, ScratchArg, Step
 from kern.verifier import flow
 from kern.verifier.example import edit
-from kern.verifier.externs import launch_params
+from kern.verifier.operators import launch_params
 from kern.verifier.pointer_args import inside, outside
 from kern.verifier.scalars import literal_fits, range_of
 from kern.verifier.scope import Scope

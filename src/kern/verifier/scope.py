@@ -9,7 +9,7 @@ from kern.manifest.arrays import array_bytes
 from kern.manifest.references import Usage
 from kern.manifest.types import Buffer, Manifest, Scratch
 from kern.verifier.expressions import interval
-from kern.verifier.externs import EXTERNS
+from kern.verifier.operators import EXTERNS
 from kern.verifier.ranges import Ranges, SymbolRanges
 from kern.verifier.suggestions import Effort, Names
 from kern.verifier.wiring import Interface

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.types import Arg, ScratchArg, Step
-from kern.verifier import externs, geometry
+from kern.verifier import geometry, operators
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
 
@@ -86,7 +86,7 @@ def check(scope: Scope) -> Iterator[Diagnostic]:
 
 def _step(scope: Scope, kernel: str, step: Step, path: Path) -> Iterator[Diagnostic]:
     if step.extern is not None:
-        yield from externs.check(step, scope.names["extern"], path)
+        yield from operators.check(step, scope.names["extern"], path)
     else:
         if not step.symbol:
             yield SYMBOL_EMPTY.at((*path, "symbol"), "the symbol is empty", "name the kernel in its file")
@@ -109,7 +109,7 @@ def _pin(step: Step, path: Path) -> Iterator[Diagnostic]:
 
 def argument_faults(step: Step, path: Path) -> Iterator[Diagnostic]:
     """Arguments against the launch's own parameters: number and kind."""
-    params = externs.launch_params(step)
+    params = operators.launch_params(step)
     if len(step.args) != len(params):
         message = f"{counted(len(step.args), 'argument')} for {counted(len(params), 'parameter')}"
         yield ARGUMENT_COUNT.at((*path, "args"), message, "pass one for each parameter")
@@ -124,5 +124,5 @@ def argument_faults(step: Step, path: Path) -> Iterator[Diagnostic]:
 
 CODES = (
     NO_STEPS, SYMBOL_EMPTY, SHA256_MALFORMED, SHA256_ALONE, CUBIN_NAME, ARGUMENT_COUNT, ARGUMENT_KIND,
-    *geometry.CODES, *externs.CODES,
+    *geometry.CODES, *operators.CODES,
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from kern.manifest.diagnostics import Diagnostic
 from kern.manifest.errors import KernError
@@ -14,11 +13,8 @@ from kern.verifier.scope import Scope
 from kern.verifier.suppression import NOTHING_UNRESOLVED, Unresolved
 
 
-class InvalidManifest(KernError):
+class InvalidManifest(KernError, code="invalid-manifest"):
     """A manifest breaks rules; `diagnostics` says which, in the order of the rules."""
-
-    code: ClassVar[str] = "invalid-manifest"
-    exit_code: ClassVar[int] = 1
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         first, more = diagnostics[0], len(diagnostics) - 1

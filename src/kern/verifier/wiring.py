@@ -8,7 +8,7 @@ from functools import partial
 
 from kern.manifest.params import Param
 from kern.manifest.types import Arg, Kernel, ScratchArg
-from kern.verifier.externs import Extern, extern_of, launch_params
+from kern.verifier.operators import Extern, extern_of, launch_params
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kern.device import open_device
-from kern.device.base import Device, DeviceError, FileRegion, KernelLaunch, LaunchError, OperatorLaunch
+from kern.device.base import Device, DeviceError, FileRegion, LaunchError
 from kern.device.host.device import HostDevice
+from kern.manifest.launches import KernelLaunch, OperatorLaunch
 
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
@@ -29,11 +30,11 @@ def use(image: bytes, make_launch: MakeLaunch, file: int) -> None:
     """A device's life: everything that takes memory, once."""
     device = open_device("cuda:0")
     stream, memory = device.stream(), device.alloc(64 << 20)
-    placed = device.place(file, [FileRegion(0, 8 << 20)], lambda done: None)
+    placed = device.load_regions(file, [FileRegion(0, 8 << 20)], lambda done: None)
     module = device.load_module(image)
     launch = make_launch(module.function("step"), "ptr i64", memory.address, 1)
-    product = device.operator("cublaslt_bf16_tn", [memory.address, placed.addresses[0], placed.addresses[0], 8, 64, 64])
-    prepared = device.prepare([launch, OperatorLaunch("product", product)])
+    arguments = (memory.address, placed.addresses[0], placed.addresses[0], 8, 64, 64)
+    prepared = device.prepare([launch, OperatorLaunch("product", "cublaslt_bf16_tn", arguments)])
     graph = device.capture([prepared])
     graph.launch(stream)
     device.launch(prepared, stream)

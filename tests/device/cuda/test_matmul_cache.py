@@ -90,14 +90,14 @@ def test_a_damaged_entry_counts_as_none(tmp_path: Path, value: object) -> None:
 def test_a_cache_that_cannot_be_written_is_an_error_that_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "kern" / "cublaslt.json"
-    with pytest.raises(DeviceError, match=r"cannot be kept in .*XDG_CACHE_HOME"):
+    with pytest.raises(DeviceError, match=r"cannot be written to .*XDG_CACHE_HOME"):
         AlgorithmCache("H200", 1, path).put(SHAPE, algorithm(0))
 
 
 USE = """
 import ctypes, sys, warnings
 from pathlib import Path
-from kern.cli.warned import show_warnings
+from kern.cli.errors import show_warnings
 from kern.device.cuda.matmul_cache import ALGORITHM_BYTES, AlgorithmCache, Shape
 show_warnings()
 shape = Shape("op", 1, 2, 3, 4, 5, 6)

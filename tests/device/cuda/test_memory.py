@@ -147,7 +147,7 @@ def test_regions_are_placed_whole_wherever_they_start(
         *(FileRegion(index * 911, index + 1) for index in range(300)),
     ]
     done: list[int] = []
-    placed = device.place(file, regions, done.append)
+    placed = device.load_regions(file, regions, done.append)
     os.close(file)
     total = sum(region.size for region in regions)
     assert sum(done) == total <= placed.allocated
@@ -164,8 +164,8 @@ def test_a_region_outside_the_file_is_refused_before_anything_is_taken(
     device: Device, weights: tuple[int, bytes]
 ) -> None:
     free = device.free_memory()
-    with pytest.raises(DeviceError, match="lie outside the file"):
-        device.place(weights[0], [FileRegion(0, 51 * MIB)], lambda done: None)
+    with pytest.raises(DeviceError, match="are outside the file"):
+        device.load_regions(weights[0], [FileRegion(0, 51 * MIB)], lambda done: None)
     assert device.free_memory() == free
     os.close(weights[0])
 
@@ -180,7 +180,7 @@ def test_placing_that_is_stopped_gives_everything_back(
         raise failure("stop")
 
     with pytest.raises(failure, match="stop"):
-        device.place(weights[0], [FileRegion(0, 50 * MIB)], stop)
+        device.load_regions(weights[0], [FileRegion(0, 50 * MIB)], stop)
     assert device.free_memory() == free
     os.close(weights[0])
 
@@ -191,12 +191,12 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(device: Device, tmp_pa
     file = os.open(path, os.O_RDWR)
     regions = [FileRegion(0, 100 * MIB)] * 3
     with pytest.raises(DeviceError, match="became shorter"):
-        device.place(file, regions, lambda done: os.truncate(file, 0))
+        device.load_regions(file, regions, lambda done: os.truncate(file, 0))
     os.close(file)
 
 
 def test_too_many_bytes_of_weights_are_refused(device: Device, weights: tuple[int, bytes]) -> None:
     regions = [FileRegion(0, 50 * MIB)] * (device.free_memory() // (50 * MIB) + 1)
     with pytest.raises(base.OutOfMemory, match="bytes are needed on cuda:0 and"):
-        device.place(weights[0], regions, lambda done: None)
+        device.load_regions(weights[0], regions, lambda done: None)
     os.close(weights[0])

@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from kern.device import open_device
-from kern.device.base import Device, DeviceError, OperatorLaunch, Stream
+from kern.device.base import Device, DeviceError, Stream
+from kern.manifest.launches import OperatorLaunch
 
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
@@ -74,9 +75,8 @@ def multiply(device: Device, stream: Stream, name: str, c: Array, a: Array, w: A
     """C as the operator leaves it; fails where it wrote beside C."""
     (m, k), n = a.shape, w.shape[0]
     arrays = Arrays(device, stream, c, a, w, offset=offset)
-    operator = device.operator(name, [*arrays.addresses, m, n, k])
-    assert operator.name == name
-    device.launch(device.prepare([OperatorLaunch("product", operator)]), stream, check=True)
+    launch = OperatorLaunch("product", name, (*arrays.addresses, m, n, k))
+    device.launch(device.prepare([launch]), stream)
     result = arrays.read(0, c)
     assert not any(map(any, arrays.around(0, c.nbytes)))
     arrays.free()
@@ -135,8 +135,8 @@ def test_an_operator_in_a_graph_does_what_it_does_alone(device: Device, stream: 
         c, a, w = operands(name, (17, 576, 1536), 5, whole=False)
         alone = multiply(device, stream, name, c, a, w)
         arrays = Arrays(device, stream, c, a, w)
-        operator = device.operator(name, [*arrays.addresses, 17, 576, 1536])
-        graph = device.capture([device.prepare([OperatorLaunch("product", operator)])])
+        launch = OperatorLaunch("product", name, (*arrays.addresses, 17, 576, 1536))
+        graph = device.capture([device.prepare([launch])])
         assert (arrays.read(0, c) == c).all()
         graph.launch(stream)
         assert arrays.read(0, c).tobytes() == alone.tobytes()
@@ -199,12 +199,12 @@ def test_one_choice_serves_all_m_down_to_half(device: Device, stream: Stream, ca
     assert len(set(written)) == 1
 
 
-@pytest.mark.parametrize("arguments", [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, -1, 1]])
-def test_an_empty_product_is_refused(device: Device, arguments: list[int]) -> None:
+@pytest.mark.parametrize("arguments", [(0, 0, 0, 0, 1, 1), (0, 0, 0, 1, -1, 1)])
+def test_an_empty_product_is_refused(device: Device, arguments: tuple[int, ...]) -> None:
     with pytest.raises(DeviceError, match="is empty"):
-        device.operator("cublaslt_bf16_tn", arguments)
+        device.prepare([OperatorLaunch("product", "cublaslt_bf16_tn", arguments)])
 
 
 def test_an_unknown_operator_is_refused_with_those_there_are(device: Device) -> None:
-    with pytest.raises(DeviceError, match=r"no operator 'cublaslt_fp8'.*cublaslt_bf16_tn_f32_acc"):
-        device.operator("cublaslt_fp8", [])
+    with pytest.raises(DeviceError, match=r"unknown operator 'cublaslt_fp8'.*cublaslt_bf16_tn_f32_acc"):
+        device.prepare([OperatorLaunch("product", "cublaslt_fp8", ())])

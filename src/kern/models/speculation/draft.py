@@ -11,10 +11,9 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
-from kern.checkpoints.config import TransformerConfig
+from kern.checkpoints.config import Shape, TransformerConfig
 from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
 from kern.checkpoints.hf_config import unknown_settings
-from kern.checkpoints.hf_names import Shape
 from kern.models.speculation.checkpoint import (
     FC,
     HIDDEN_NORM,

@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kern.manifest.effects import Access
 from kern.manifest.types import Manifest, Program
 from kern.runtime.memory.planner import MemoryPlan
 
@@ -27,6 +28,17 @@ class ProgramAddresses:
     buffers: Mapping[str, int]
     states: Mapping[str, int]
     scratch: Mapping[tuple[int, str], int]
+
+    def of(self, dispatch: int, access: Access) -> int:
+        """Where an access of dispatch number `dispatch`, or of one of its launches, begins."""
+        match access.kind:
+            case "buffer":
+                base = self.buffers[access.name]
+            case "state":
+                base = self.states[access.name]
+            case "scratch":
+                base = self.scratch[dispatch, access.name]
+        return base + access.offset
 
 
 def resident(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
