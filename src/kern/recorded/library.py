@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from kern.checkpoints.config import TransformerConfig
 from kern.kernels.interfaces import INTERFACES, RECORDED_INTERFACES, params
@@ -20,28 +20,31 @@ def recorded_kernels(evidence: Evidence, config: TransformerConfig) -> dict[str,
 
     The decode attention takes one sequence: the number is compiled into its reduction.
     """
+    interfaces = {**RECORDED_INTERFACES, **INTERFACES}
     steps: defaultdict[str, list[Step]] = defaultdict(list)
     scratch: defaultdict[str, dict[str, Scratch]] = defaultdict(dict)
     for source in evidence.engine.sources:
-        steps[source.entry].append(_step(evidence, source, config))
+        steps[source.entry].append(_step(evidence, source, config, interfaces[source.entry]))
         scratch[source.entry] |= source.scratch(evidence.call(source), config)
-    interfaces: Mapping[str, tuple[Param, ...]] = {**RECORDED_INTERFACES, **INTERFACES}
     return {
         entry: Kernel(params=interfaces[entry], impl=Impl(scratch=scratch[entry], steps=tuple(each)))
         for entry, each in steps.items()
     }
 
 
-def _step(evidence: Evidence, source: Source, config: TransformerConfig) -> Step:
+def _step(evidence: Evidence, source: Source, config: TransformerConfig, interface: Sequence[Param]) -> Step:
     call = evidence.call(source)
     launch = call.launch
     abi: list[Param] = []
     args: list[StepArg] = []
     for name, scalar in call.signature.params:
-        if name in source.bindings:
-            kind, given = source.bindings[name]
-            abi += params(kind)
-            args.append(Arg(arg=given) if isinstance(given, int) else ScratchArg(scratch=given))
+        given = source.bindings.get(name)
+        if isinstance(given, int):
+            abi.append(interface[given])
+            args.append(Arg(arg=given))
+        elif given is not None:
+            abi += params(given)
+            args.append(ScratchArg(scratch=name))
         else:
             abi.append(Param(scalar=scalar or "i64"))
             args.append(_constant(call, name, scalar) if scalar is not None else I64(i64=0))

@@ -19,59 +19,27 @@ from kern.recorded.passes import Call
 TOKEN_STRIDES: Final = frozenset({"input_stride_d3", "query_stride", "key_stride", "value_stride"})
 """Strides from token to token that an engine may give any value where there is but one token."""
 
-_NORM: Final[Bindings] = {
-    "out": ("out:bf16", 0),
-    "input": ("in:bf16", 1),
-    "weight": ("in:bf16", 2),
-    "num_tokens": ("i32", 3),
-    "hidden_size": ("i32", 4),
-    "epsilon": ("f32", 5),
-}
-_ADD_NORM: Final[Bindings] = {
-    "input": ("inout:bf16", 0),
-    "residual": ("inout:bf16", 1),
-    "weight": ("in:bf16", 2),
-    "num_tokens": ("i32", 3),
-    "hidden_size": ("i32", 4),
-    "epsilon": ("f32", 5),
-}
-_ROTARY: Final[Bindings] = {
-    "query": ("inout:bf16", 0),
-    "key": ("inout:bf16", 1),
-    "positions": ("in:i64", 2),
-    "cos_sin_cache": ("in:bf16", 3),
-}
-_CACHE: Final[Bindings] = {
-    "key": ("in:bf16", 0),
-    "value": ("in:bf16", 1),
-    "key_cache": ("inout:ptr", 2),
-    "value_cache": ("inout:ptr", 3),
-    "slot_mapping": ("in:i64", 4),
-    "block_stride": ("i64", 5),
-}
+_NORM: Final[Bindings] = {"out": 0, "input": 1, "weight": 2, "num_tokens": 3, "hidden_size": 4, "epsilon": 5}
+_ADD_NORM: Final[Bindings] = {"input": 0, "residual": 1, "weight": 2, "num_tokens": 3, "hidden_size": 4, "epsilon": 5}
+_ROTARY: Final[Bindings] = {"query": 0, "key": 1, "positions": 2, "cos_sin_cache": 3}
+_POOL: Final[Bindings] = {"key_cache": 2, "value_cache": 3}
+_CACHE: Final[Bindings] = {"key": 0, "value": 1, **_POOL, "slot_mapping": 4, "block_stride": 5}
 _READ: Final[Bindings] = {
-    "query": ("in:bf16", 1),
-    "key_cache": ("in:ptr", 2),
-    "value_cache": ("in:ptr", 3),
-    "block_tables": ("in:i32", 4),
-    "seq_lens": ("in:i32", 5),
-    "query_start_len": ("in:i32", 6),
-    "num_seqs": ("i32", 7),
-    "stride_k_cache_0": ("i64", 8),
-    "stride_v_cache_0": ("i64", 8),
-    "scale": ("f32", 9),
+    "query": 1,
+    **_POOL,
+    "block_tables": 4,
+    "seq_lens": 5,
+    "query_start_len": 6,
+    "num_seqs": 7,
+    "stride_k_cache_0": 8,
+    "stride_v_cache_0": 8,
+    "scale": 9,
 }
 _SEGMENTS: Final = ("segm_output", "segm_max", "segm_expsum")
-_ATTENTION: Final[Bindings] = {"output": ("out:bf16", 0), **_READ}
-_ATTENTION_PARTS: Final[Bindings] = {**_READ, **{name: ("out:f32", name) for name in _SEGMENTS}}
-_REDUCE: Final[Bindings] = {
-    "output": ("out:bf16", 0),
-    **{name: ("in:f32", name) for name in _SEGMENTS},
-    "seq_lens": ("in:i32", 5),
-    "query_start_len": ("in:i32", 6),
-}
-_ACTIVATION: Final[Bindings] = {"out": ("out:bf16", 0), "input": ("in:bf16", 1), "d": ("i32", 2)}
-
+_ATTENTION: Final[Bindings] = {"output": 0, **_READ}
+_ATTENTION_PARTS: Final[Bindings] = {**_READ, **dict.fromkeys(_SEGMENTS, "out:f32")}
+_REDUCE: Final[Bindings] = {"output": 0, **dict.fromkeys(_SEGMENTS, "in:f32"), "seq_lens": 5, "query_start_len": 6}
+_ACTIVATION: Final[Bindings] = {"out": 0, "input": 1, "d": 2}
 
 _TOKENS: Final = Sym(sym="tokens")
 
