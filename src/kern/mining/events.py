@@ -56,21 +56,29 @@ class Kernel:
         return self.symbol, self.module or ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
-    """A launch that ran. `line` is its line in the recording: for a graph's node, that of the graph's launch.
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What ran: `line` is its line in the recording, for a graph's node that of the graph's launch.
 
-    `order` counts all launches, copies and fills that ran. `time` is in ns, when the call returned. `params` holds each
-    parameter's bytes, None where the layout is not known; `whole` is then the packed buffer, if there was one.
-    `graph` is the graph that a node belongs to, None for a single launch.
+    `order` counts all launches, copies and fills that ran. `time` is in ns, when the call returned.
     """
 
-    what: ClassVar[Literal["launch"]] = "launch"
     order: int
     line: int
     time: int
     thread: int
     stream: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch(_Ran):
+    """A launch. `params` has each parameter's bytes, None where the layout is not known.
+
+    `whole` is then the packed buffer, if there was one. `graph` is the graph that a node belongs to, None for a single
+    launch.
+    """
+
+    what: ClassVar[Literal["launch"]] = "launch"
     kernel: Kernel
     grid: Three
     block: Three
@@ -111,15 +119,10 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(_Ran):
     """A copy of `size` bytes; `data` is its source where that was on the host and is short."""
 
     what: ClassVar[Literal["copy"]] = "copy"
-    order: int
-    line: int
-    time: int
-    thread: int
-    stream: int
     source: int
     target: int
     size: int
@@ -128,15 +131,10 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(_Ran):
     """A memset of `size` bytes with a value of `width` bytes."""
 
     what: ClassVar[Literal["fill"]] = "fill"
-    order: int
-    line: int
-    time: int
-    thread: int
-    stream: int
     target: int
     size: int
     value: int

@@ -102,10 +102,8 @@ class Reader:
         match record:
             case LaunchRecord():
                 self._launch(number, record)
-            case CopyRecord():
-                self._copy(number, record)
-            case FillRecord():
-                self._fill(number, record)
+            case CopyRecord() | FillRecord():
+                self._transfer(number, record)
             case KernelRecord():
                 self._kernel(record)
             case ModuleRecord():
@@ -166,37 +164,25 @@ class Reader:
         graph: int | None = None,
     ) -> None:
         """Line `number` launched a kernel: by itself, or as a node of a graph."""
+        geometry = (launch.grid, launch.block, launch.shared, launch.attributes)
+        given = (launch.params, pointers, launch.via, launch.whole)
+        self.events.append(Launch(*self._common(number, record), kernel, *geometry, *given, graph))
+
+    def _common(
+        self, number: int, record: LaunchRecord | GraphLaunchRecord | CopyRecord | FillRecord
+    ) -> tuple[int, int, int, int, int]:
+        return len(self.events), number, record.t, record.thread, record.stream
+
+    def _transfer(self, number: int, record: CopyRecord | FillRecord) -> None:
+        if record.capturing:
+            return
+        self.budget.take(1, 0)
+        common = self._common(number, record)
         self.events.append(
-            Launch(
-                len(self.events),
-                number,
-                record.t,
-                record.thread,
-                record.stream,
-                kernel,
-                launch.grid,
-                launch.block,
-                launch.shared,
-                launch.attributes,
-                launch.params,
-                pointers,
-                launch.via,
-                launch.whole,
-                graph,
-            )
+            Copy(*common, record.source, record.target, record.size, record.kind, record.data)
+            if isinstance(record, CopyRecord)
+            else Fill(*common, record.target, record.size, record.value, record.width)
         )
-
-    def _copy(self, number: int, record: CopyRecord) -> None:
-        if not record.capturing:
-            self.budget.take(1, 0)
-            common = (len(self.events), number, record.t, record.thread, record.stream)
-            self.events.append(Copy(*common, record.source, record.target, record.size, record.kind, record.data))
-
-    def _fill(self, number: int, record: FillRecord) -> None:
-        if not record.capturing:
-            self.budget.take(1, 0)
-            common = (len(self.events), number, record.t, record.thread, record.stream)
-            self.events.append(Fill(*common, record.target, record.size, record.value, record.width))
 
     def _graph(self, record: GraphRecord) -> None:
         nodes = []

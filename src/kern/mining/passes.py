@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kern.mining.blocks import Block
-from kern.mining.events import Copy, Event, Fill, Launch
+from kern.mining.events import Copy, Event, Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,6 @@ class Pass:
     def copies(self) -> tuple[Copy, ...]:
         """Its copies."""
         return tuple(event for event in self.events if isinstance(event, Copy))
-
-    @property
-    def fills(self) -> tuple[Fill, ...]:
-        """Its fills."""
-        return tuple(event for event in self.events if isinstance(event, Fill))
 
     @property
     def time(self) -> int:
