@@ -91,7 +91,7 @@ def test_scalars_have_the_type_that_their_bits_suggest(simulated: tuple[Truth, M
     assert [n.type for n in store.numbers if n.name == "param 4"] == ["i64"]
 
 
-def test_what_follows_something_else_is_said(simulated: tuple[Truth, MinedProcess]) -> None:
+def test_a_number_that_follows_something_else_is_unfit(simulated: tuple[Truth, MinedProcess]) -> None:
     _, process = simulated
     site = next(site for site in process.sites if site.kernel.symbol == "where")
     (position,) = [number.fit for number in site.numbers if number.name == "param 1"]
@@ -110,7 +110,7 @@ def test_only_passes_that_launch_a_kernel_equally_often_are_compared(tmp_path: P
     assert process.unaligned == ()
 
 
-def test_masked_strides_are_told_from_the_rest(tmp_path: Path) -> None:
+def test_masked_strides_are_distinguished(tmp_path: Path) -> None:
     """A stride that only passes of several tokens use: it is another one in those of one token."""
     rows = tuple(
         Op("rows", (Arg("weight"), Arg("read"), Arg("i64", stride)), (TOKENS, 1, 1), when=when)

@@ -1,4 +1,4 @@
-"""Bounds on what is read of a record: a small file may stand for more than a machine holds."""
+"""Limits on what is read of a recording: a small file may expand to more than a machine can hold."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ def test_a_recording_of_another_model_is_refused(tmp_path: Path) -> None:
     examine(launches, TINY)
 
 
-def test_a_model_as_wide_as_a_recorded_head_is_told_the_width(tmp_path: Path) -> None:
+def test_a_model_as_wide_as_a_recorded_head_is_refused_by_its_width(tmp_path: Path) -> None:
     launches = launched_in(record(tmp_path / "dump", TINY))
 
     with pytest.raises(Refuted, match=f"rows of {TINY.hidden} elements; expected: {TINY.head_dim}") as caught:

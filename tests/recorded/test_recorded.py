@@ -119,7 +119,7 @@ def test_the_artifact_is_valid_and_keeps_the_text_contract(built: Path) -> None:
     assert set(manifest_of(built).programs) == {"prefill", "decode", "score", "begin"}
 
 
-def test_every_step_is_pinned_to_the_very_module_that_was_recorded(built: Path, dump: Path) -> None:
+def test_every_step_is_pinned_to_the_module_that_was_recorded(built: Path, dump: Path) -> None:
     recorded = {path.stem for path in dump.glob("*/modules/*.cubin")}
     steps = steps_of(built).values()
 
@@ -147,7 +147,7 @@ def test_a_steps_products_are_our_own_and_a_chunks_are_cublaslts(built: Path) ->
 def test_strides_that_a_single_token_hides_come_from_a_pass_of_several(built: Path) -> None:
     assert TINY.qkv_size == 512
     assert literals_of(built, "q_norm_unfused")[3] == 512  # from token to token in qkv
-    assert literals_of(built, "cache_write_unfused")[7:9] == [128, 512]  # keys have rows of their own, values do not
+    assert literals_of(built, "cache_write_unfused")[7:9] == [128, 512]  # keys have their own rows, values do not
 
 
 def test_addresses_that_no_instance_follows_are_null(built: Path) -> None:
@@ -184,7 +184,7 @@ def test_what_triton_may_have_taken_for_a_multiple_of_16_stays_one(built: Path) 
 
 
 def heads_outside(launch: Launched) -> None:
-    """In a block heads stand outside slots: what vLLM calls HND."""
+    """In a block, heads are outside slots: what vLLM calls HND."""
     strides = {1: TINY.head_dim, 2: 16 * TINY.head_dim}
     if launch.part == "cache":
         launch.values |= {"page_stride": strides[1], "head_stride": strides[2]}
@@ -256,7 +256,7 @@ def test_the_example_puts_a_kernel_in_a_recorded_ones_place(built: Path, tmp_pat
         ((), "usage"),
         ((built, tmp_path / "new"), "exists"),
         ((tmp_path, tmp_path / "x"), "mani"),
-        ((built, built / "inside"), "lies in"),
+        ((built, built / "inside"), "is inside"),
         (
             (shutil.copytree(built, tmp_path / "less", ignore=shutil.ignore_patterns("vllm-*")), tmp_path / "x"),
             "No such",
@@ -364,7 +364,7 @@ def test_a_module_without_what_was_launched_from_it_is_refused(tmp_path: Path) -
     def other(name: str) -> bytes:
         return module("reduce" if name == "cache" else name)
 
-    refused(Refuted, "holds no reshape_and", tmp_path / "out", record(tmp_path / "other", TINY, images=other))
+    refused(Refuted, "has no reshape_and", tmp_path / "out", record(tmp_path / "other", TINY, images=other))
 
     for number, image in enumerate((b"", b"no code", Path("/proc/self/exe").read_bytes(), module("silu")[:-100])):
         images = {**{name: module(name) for name in FILES}, "silu": image}

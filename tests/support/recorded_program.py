@@ -35,7 +35,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a program said, and what was recorded of it."""
+    """What a program printed, and what was recorded of it."""
 
     status: int
     stdout: str

@@ -85,7 +85,7 @@ class Recorder:
         return sha256
 
     def kernel(self, symbol: str, module: str | None, sizes: Sequence[int] | None, **values: Any) -> int:
-        """The number of a kernel with parameters of these sizes, told at its first use."""
+        """The number of a kernel with parameters of these sizes, recorded at its first use."""
         key = (symbol, module)
         if key not in self._kernels:
             self._kernels[key] = len(self._kernels)
@@ -134,7 +134,7 @@ def launch_values(
 
 
 def packed(value: int | float, size: int) -> bytes:
-    """A scalar as it stands in a parameter; a float takes 4 bytes."""
+    """A scalar as in a parameter; a float takes 4 bytes."""
     if isinstance(value, float):
         return struct.pack("<f", value)
     return (value % 2 ** (8 * size)).to_bytes(size, "little")

@@ -80,7 +80,7 @@ class Behaviour:
     disturb: float = 0.0
     """How likely an allocation is made, and kept for a while, at the end of a pass."""
     late: float = 0.0
-    """How likely the last launch of a pass is told after the first of the next one."""
+    """How likely the last launch of a pass is recorded after the first of the next one."""
     noise: bool = True
     """Launches between passes, and times that say nothing."""
     copies: bool = True

@@ -55,7 +55,7 @@ def module(name: str, target: str | None = None) -> bytes:
     kernels = []
     for symbol in FILES[name]:
         params = ", ".join(f"{_TYPES[scalar]} p{i}" for i, (_, scalar) in enumerate(signature_of(symbol).params))
-        # What is written tells apart modules whose kernels are alike.
+        # What is written differs between modules whose kernels are alike.
         kernels.append(f'extern "C" __global__ void {symbol}({params}) {{ if (p0) *(int*)p0 = {len(name)}; }}')
     return cubin("\n".join(kernels), target or ("sm_90" if symbol.startswith("_Z") else "sm_90a"))
 
