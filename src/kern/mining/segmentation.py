@@ -25,7 +25,7 @@ from kern.mining.schema import Three
 Span: TypeAlias = tuple[int, int]
 """The orders of the first event of a pass and of the one after its last."""
 
-# tests/mining/test_constants.py shows on simulated programs that each of these can be changed by 30 %.
+# tests/mining/test_constants.py shows on simulated programs how far each of these can be changed.
 _REACH: Final = 0.35
 """The power of the distance with which anchors are weighed."""
 _AHEAD: Final = 64

@@ -29,7 +29,7 @@ _SAMPLES: Final = 2**22
 _FEWEST: Final = 2
 _KEPT_FITS: Final = 4096
 _MOST: Final = 2**31
-# tests/mining/test_constants.py shows on simulated programs that these two can be changed by 30 %.
+# tests/mining/test_constants.py shows on simulated programs how far _COVERED and _CLOSE can be changed.
 _COVERED: Final = 0.75
 """A candidate is seen in at least this share of the passes in which any is seen."""
 _CLOSE: Final = 0.05
