@@ -46,7 +46,7 @@ class Products:
         """C [m, n] = A [m, k] · W [n, k]ᵀ; bf16 is given as uint16."""
         pointers = [array.ctypes.data for array in (c, a, w)]
         params = struct.pack("=3Q3i", *pointers, a.shape[0], *w.shape)
-        function, where = self.module.function(entry), layout(INTERFACES[entry])
+        function, where = self.module.function(entry), layout(tuple(INTERFACES[entry].values()))
         return KernelLaunch(entry, function, (1, 1, 1), (1, 1, 1), 0, params, where)
 
     def call(self, launches: list[KernelLaunch]) -> Callable[[], None]:

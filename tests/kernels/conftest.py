@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from kern.device.host.target import host_target
+from kern.kernels.interfaces import INTERFACES
 from kernels import emulated
 from kernels.harness import Library, compiled
 
@@ -61,16 +62,17 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def same(run: Run) -> Callable[..., None]:
-    """Run an entry with 1, 2 and 3 threads from the same start: the written arrays must be equal byte for byte."""
+    """Run an entry with 1, 2 and 3 threads from the same start: what it writes must be equal byte for byte."""
 
-    def check(entry: str, args: list, written: tuple[int, ...] = (0,), **options: int) -> None:
-        start = {i: args[i].copy() for i in written}
+    def check(entry: str, **arguments: Any) -> None:
+        written = [arguments[name] for name, param in INTERFACES[entry].items() if param.writes]
+        start = [array.copy() for array in written]
         results = []
         for threads in (3, 2, 1):
-            for i in written:
-                args[i][...] = start[i]
-            run(entry, *args, threads=threads, **options)
-            results.append([args[i].tobytes() for i in written])
+            for array, before in zip(written, start, strict=True):
+                array[...] = before
+            run(entry, threads=threads, **arguments)
+            results.append([array.tobytes() for array in written])
         assert results[0] == results[1] == results[2]
 
     return check

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,12 +16,14 @@ from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
 from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.host_library import host_kernels
+from kern.kernels.interfaces import INTERFACES
 from kern.manifest.expressions import evaluate
 from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, Param, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 
 BF16 = ml_dtypes.bfloat16
+SYMBOLS = ("tokens", "seqs")
 PACK = {"i32": "i", "u32": "I", "i64": "q", "f32": "f", "u8": "B"}
 
 
@@ -47,15 +50,24 @@ class Library:
         pins = {name: hashlib.sha256(image).hexdigest() for name, image in self.images.items()}
         return host_kernels(pins, q_heads=q_heads, kv_heads=kv_heads)
 
-    def run(self, entry: str, *args, threads: int = 1, q_heads: int = 1, kv_heads: int = 1, **symbols: int) -> None:
-        """Launch every step of `entry`; arrays are passed by address, numbers by value."""
-        kernel = self.kernels(q_heads, kv_heads)[entry]
-        assert len(args) == len(kernel.params)
+    def run(self, entry: str, *, threads: int = 1, **arguments: np.ndarray | float) -> None:
+        """Launch every step of `entry` for its parameters and the symbols: arrays by address, numbers by value."""
+        kernel = self.kernels(arguments.get("q_heads", 1), arguments.get("kv_heads", 1))[entry]
+        args, symbols = in_order(entry, arguments)
         scratch = {
             name: np.full(int(np.prod([evaluate(e, symbols) for e in s.shape])) * DTYPE_BYTES[s.dtype], 0xFF, np.uint8)
             for name, s in kernel.impl.scratch.items()
         }
         self.execute([_call(step, args, scratch, symbols) for step in kernel.impl.steps], threads)
+
+
+def in_order(entry: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+    """An entry's arguments in the order of its interface, and the symbols."""
+    names = INTERFACES[entry]
+    unknown = arguments.keys() - names.keys() - {*SYMBOLS, "q_heads", "kv_heads"}
+    if unknown:
+        raise TypeError(f"{entry} has no parameter {', '.join(unknown)}")
+    return [arguments[name] for name in names], {name: arguments[name] for name in SYMBOLS if name in arguments}
 
 
 def _call(step: Step, args, scratch, symbols) -> Call:

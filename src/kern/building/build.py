@@ -21,7 +21,7 @@ from kern.models.precision import OWN, RECORDED
 from kern.models.speculation.draft import open_draft
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import part_of, write_weights
+from kern.models.weights import weight_group, write_weights
 from kern.recorded.kernel_set import recorded_kernel_set
 
 _MOST_NAMED: Final = 20
@@ -77,13 +77,13 @@ def build(options: BuildOptions, output: str | Path, *, force: bool = False, pro
     manifest = build_manifest(
         config, kernels.entries, model=options.label, limits=options.limits, block=kernels.block, draft=draft
     )
-    parts = [part_of(source, precision), *([] if draft is None else [draft.part])]
+    groups = [weight_group(source, precision), *([] if draft is None else [draft.weight_group])]
     with replacing(output, force) as folder:
         (folder / MANIFEST).write_text(write(manifest), encoding="utf-8")
         _write_modules(folder / KERNELS, manifest, kernels.modules)
         write_text_files(folder, settings, source.text.tokenizer_json)
         if options.weights:
-            write_weights(folder / WEIGHTS, parts, lambda done, total: report("weights", done, total))
+            write_weights(folder / WEIGHTS, groups, lambda done, total: report("weights", done, total))
         size = (folder / WEIGHTS).stat().st_size if options.weights else 0
     return Built(output, kernels.target, manifest, size, source.notes, warnings)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kern.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.artifact.errors import UnknownTarget
+from kern.kernels.cuda_plan import CudaPlan
 from kern.toolchain import nvrtc
 from kern.toolchain.cuda_headers import kernel_headers
 
@@ -40,8 +41,8 @@ def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping
 
 
 def check_architecture(plan: CudaPlan) -> None:
-    """Raises UnknownCudaTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
+    """Raises UnknownTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
     known = nvrtc.architectures()
     if plan.architecture not in known:
         names = ", ".join(f"sm_{number}" for number in known if number >= 80)
-        raise UnknownCudaTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")
+        raise UnknownTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import kern.device.host
-from kern.manifest.errors import KernError, variant
+from kern.artifact.errors import UnknownTarget
 from kern.toolchain.cc import compile_all, compiler_command, compiles_for
 
 SOURCES: Final = Path(__file__).parent / "host"
@@ -26,14 +26,11 @@ HOST_TARGETS: Final = tuple(_MARCH)
 _NEEDED: Final = "it needs OpenMP and the target, as gcc 11 or clang 12 and later have; name another compiler in CC"
 
 
-UnknownHostTarget = variant(KernError, "unknown-host-target", "There are no host kernels for the target.", exit_code=2)
-
-
 def compile_host_modules(target: str) -> Mapping[str, bytes]:
     """Compile every kernel source for `target` (`x86-64-v3`, `aarch64`, …): shared objects by file name.
 
     The same compiler gives the same bytes each time. The compiler is `cc`, or what CC names.
-    Raises UnknownHostTarget, CompilerMissing, CompilationFailed.
+    Raises UnknownTarget, CompilerMissing, CompilationFailed.
     """
     return _compiled(target, sorted(SOURCES.glob("*.c")))
 
@@ -51,13 +48,13 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
 
 
 def check_host_target(target: str) -> None:
-    """Raises UnknownHostTarget for a target without host kernels, and without a compiler for its architecture."""
+    """Raises UnknownTarget for a target without host kernels, and without a compiler for its architecture."""
     if target not in _MARCH:
-        raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
+        raise UnknownTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
     architecture, machine = "aarch64" if target == "aarch64" else "x86_64", platform.machine()
     if architecture != machine and not compiles_for(architecture):
         name = f"{architecture}-linux-gnu-gcc"
-        raise UnknownHostTarget(
+        raise UnknownTarget(
             f"kernels for {target} need a C compiler for {architecture}; this machine is {machine}",
             f"name one in CC, such as CC={name} (`apt install gcc-{architecture.replace('_', '-')}-linux-gnu`), "
             "or use --target host for this machine",

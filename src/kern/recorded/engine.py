@@ -15,8 +15,8 @@ from kern.recorded.compare import Check
 from kern.recorded.passes import Call, Found, ParsedPass, Part
 from kern.recorded.signatures import Signature
 
-Bindings: TypeAlias = Mapping[str, int | str]
-"""Parameter → the interface's parameter given to it (a number), or the type of the scratch of the parameter's name."""
+Bindings: TypeAlias = Mapping[str, str]
+"""The kernel's parameter → the entry's that is given to it, or scratch, as `Entry.bind` takes them."""
 Grid: TypeAlias = tuple[Expr, Expr | None, Expr | None]
 """A grid over the symbol `tokens`; an extent that is None is as it was recorded."""
 

@@ -7,11 +7,12 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from kern.artifact.errors import UnknownTarget
 from kern.checkpoints.config import TransformerConfig, UnsupportedModel
 from kern.manifest.types import Kernel
 from kern.mining import Recording, read_recordings
 from kern.models.buffers import Limits
-from kern.models.kernel_set import KernelSet, UnknownTarget, cuda_kernel_set, cuda_sizes, is_host
+from kern.models.kernel_set import KernelSet, cuda_kernel_set, cuda_sizes, is_host
 from kern.recorded.assumptions import Refuted
 from kern.recorded.engine import Engine
 from kern.recorded.evidence import gather_evidence

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 
 from kern.checkpoints.config import TransformerConfig
-from kern.kernels.interfaces import INTERFACES, RECORDED_INTERFACES, params
+from kern.kernels.implementation import Entry
 from kern.manifest.builder import literal
 from kern.manifest.params import Param, Scalar
-from kern.manifest.types import I64, Arg, Impl, Kernel, Literals, Scratch, ScratchArg, Step, StepArg
+from kern.manifest.types import I64, Kernel, Literals, Scratch, Step, StepArg
 from kern.recorded.engine import Source
 from kern.recorded.evidence import Evidence
 from kern.recorded.passes import Call
@@ -20,31 +19,26 @@ def recorded_kernels(evidence: Evidence, config: TransformerConfig) -> dict[str,
 
     The decode attention takes one sequence: the number is compiled into its reduction.
     """
-    interfaces = {**RECORDED_INTERFACES, **INTERFACES}
-    steps: defaultdict[str, list[Step]] = defaultdict(list)
     scratch: defaultdict[str, dict[str, Scratch]] = defaultdict(dict)
     for source in evidence.engine.sources:
-        steps[source.entry].append(_step(evidence, source, config, interfaces[source.entry]))
         scratch[source.entry] |= source.scratch(evidence.call(source), config)
-    return {
-        entry: Kernel(params=interfaces[entry], impl=Impl(scratch=scratch[entry], steps=tuple(each)))
-        for entry, each in steps.items()
-    }
+    entries = {name: Entry(name, shared) for name, shared in scratch.items()}
+    steps: defaultdict[str, list[Step]] = defaultdict(list)
+    for source in evidence.engine.sources:
+        steps[source.entry].append(_step(evidence, source, config, entries[source.entry]))
+    return {name: entries[name].kernel(*each) for name, each in steps.items()}
 
 
-def _step(evidence: Evidence, source: Source, config: TransformerConfig, interface: Sequence[Param]) -> Step:
+def _step(evidence: Evidence, source: Source, config: TransformerConfig, entry: Entry) -> Step:
     call = evidence.call(source)
     launch = call.launch
     abi: list[Param] = []
     args: list[StepArg] = []
     for name, scalar in call.signature.params:
-        given = source.bindings.get(name)
-        if isinstance(given, int):
-            abi.append(interface[given])
-            args.append(Arg(arg=given))
-        elif given is not None:
-            abi += params(given)
-            args.append(ScratchArg(scratch=name))
+        if name in source.bindings:
+            bound = entry.bind([source.bindings[name]])
+            abi += bound[0]
+            args += bound[1]
         else:
             abi.append(Param(scalar=scalar or "i64"))
             args.append(_constant(call, name, scalar) if scalar is not None else I64(i64=0))

@@ -28,7 +28,7 @@ from kern.models.speculation.checkpoint import (
 )
 from kern.models.speculation.config import DraftConfig, fitted, from_dspark, random_draft
 from kern.models.speculation.fields import DRAFT_FIELDS
-from kern.models.weights import EMBEDDING, ROPE_TABLE, Part, Weight, weights_of
+from kern.models.weights import EMBEDDING, ROPE_TABLE, Weight, WeightGroup, weights_of
 
 RANDOM: Final = "random"
 PREFIX: Final = "draft."
@@ -62,9 +62,9 @@ class Draft:
         return {name: replace(weight, name=PREFIX + name) for name, weight in every.items()}
 
     @property
-    def part(self) -> Part:
-        """Its part of the weights file."""
-        return Part(self.config.transformer, self.weights, self._shapes, self._tensor)
+    def weight_group(self) -> WeightGroup:
+        """Its group of the weights file."""
+        return WeightGroup(self.config.transformer, self.weights, self._shapes, self._tensor)
 
     @property
     def _shapes(self) -> Mapping[str, Shape]:

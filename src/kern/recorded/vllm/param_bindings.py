@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kern.checkpoints.config import TransformerConfig
-from kern.manifest.expressions import Sym
+from kern.kernels.implementation import TOKENS
 from kern.manifest.types import Scratch
 from kern.recorded.engine import Bindings, Grid, Source
 from kern.recorded.passes import Call
@@ -19,33 +19,38 @@ from kern.recorded.passes import Call
 TOKEN_STRIDES: Final = frozenset({"input_stride_d3", "query_stride", "key_stride", "value_stride"})
 """Strides from token to token that an engine may give any value where there is but one token."""
 
-_NORM: Final[Bindings] = {"out": 0, "input": 1, "weight": 2, "num_tokens": 3, "hidden_size": 4, "epsilon": 5}
-_ADD_NORM: Final[Bindings] = {"input": 0, "residual": 1, "weight": 2, "num_tokens": 3, "hidden_size": 4, "epsilon": 5}
-_ROTARY: Final[Bindings] = {"query": 0, "key": 1, "positions": 2, "cos_sin_cache": 3}
-_POOL: Final[Bindings] = {"key_cache": 2, "value_cache": 3}
-_CACHE: Final[Bindings] = {"key": 0, "value": 1, **_POOL, "slot_mapping": 4, "block_stride": 5}
+_NORMED: Final[Bindings] = {"weight": "weight", "epsilon": "eps"}
+_NORM: Final[Bindings] = {"out": "y", "input": "x", **_NORMED, "num_tokens": "rows", "hidden_size": "width"}
+_ADD_NORM: Final[Bindings] = {
+    "input": "delta",
+    "residual": "x",
+    **_NORMED,
+    "num_tokens": "tokens",
+    "hidden_size": "hidden",
+}
+_ROTARY: Final[Bindings] = {"query": "q", "key": "k", "positions": "positions", "cos_sin_cache": "cos_sin"}
+_POOL: Final[Bindings] = {"key_cache": "key_cache", "value_cache": "value_cache"}
+_CACHE: Final[Bindings] = {"key": "k", "value": "v", **_POOL, "slot_mapping": "slots", "block_stride": "page_stride"}
+_LENGTHS: Final[Bindings] = {"seq_lens": "seq_lens", "query_start_len": "cu_seqlens"}
 _READ: Final[Bindings] = {
-    "query": 1,
+    "query": "q",
     **_POOL,
-    "block_tables": 4,
-    "seq_lens": 5,
-    "query_start_len": 6,
-    "num_seqs": 7,
-    "stride_k_cache_0": 8,
-    "stride_v_cache_0": 8,
-    "scale": 9,
+    "block_tables": "block_table",
+    **_LENGTHS,
+    "num_seqs": "seqs",
+    "stride_k_cache_0": "page_stride",
+    "stride_v_cache_0": "page_stride",
+    "scale": "scale",
 }
 _SEGMENTS: Final = ("segm_output", "segm_max", "segm_expsum")
-_ATTENTION: Final[Bindings] = {"output": 0, **_READ}
-_ATTENTION_PARTS: Final[Bindings] = {**_READ, **dict.fromkeys(_SEGMENTS, "out:f32")}
-_REDUCE: Final[Bindings] = {"output": 0, **dict.fromkeys(_SEGMENTS, "in:f32"), "seq_lens": 5, "query_start_len": 6}
-_ACTIVATION: Final[Bindings] = {"out": 0, "input": 1, "d": 2}
-
-_TOKENS: Final = Sym(sym="tokens")
+_ATTENTION: Final[Bindings] = {"output": "o", **_READ}
+_ATTENTION_PARTS: Final[Bindings] = {**_READ, **{name: f"out {name}" for name in _SEGMENTS}}
+_REDUCE: Final[Bindings] = {"output": "o", **{name: f"in {name}" for name in _SEGMENTS}, **_LENGTHS}
+_ACTIVATION: Final[Bindings] = {"out": "y", "input": "gate_up", "d": "ffn"}
 
 
 def _row(config: TransformerConfig) -> Grid:
-    return _TOKENS, 1, 1
+    return TOKENS, 1, 1
 
 
 def _blocks(config: TransformerConfig) -> Grid:
@@ -53,7 +58,7 @@ def _blocks(config: TransformerConfig) -> Grid:
 
     As `unified_attention` chooses it where at most 16 query heads share one: more, our own kernels do not take either.
     """
-    return (_TOKENS + 1).over(16 // (config.heads // config.kv_heads)), config.kv_heads, None
+    return (TOKENS + 1).over(16 // (config.heads // config.kv_heads)), config.kv_heads, None
 
 
 def _segments(call: Call, config: TransformerConfig) -> dict[str, Scratch]:
@@ -69,10 +74,10 @@ def _source(entry: str, parts: str, bindings: Bindings, grid: Callable[[Transfor
 
 SOURCES: Final = (
     _source("rms_norm_bf16", "input_norm", _NORM),
-    _source("q_norm_unfused", "q_norm", _NORM, lambda config: (_TOKENS * config.heads, 1, 1)),
-    _source("k_norm_unfused", "k_norm", _NORM, lambda config: (_TOKENS * config.kv_heads, 1, 1)),
+    _source("q_norm_unfused", "q_norm", _NORM, lambda config: (TOKENS * config.heads, 1, 1)),
+    _source("k_norm_unfused", "k_norm", _NORM, lambda config: (TOKENS * config.kv_heads, 1, 1)),
     _source("rope_unfused", "rotary", _ROTARY),
-    _source("cache_write_unfused", "cache", _CACHE, lambda config: (_TOKENS, None, 1)),
+    _source("cache_write_unfused", "cache", _CACHE, lambda config: (TOKENS, None, 1)),
     Source(
         "attention_prefill_unfused",
         ("attention",),
@@ -81,7 +86,7 @@ SOURCES: Final = (
         single=False,
     ),
     Source("attention_decode_unfused", ("attention",), _ATTENTION_PARTS, _blocks, single=True, scratch=_segments),
-    Source("attention_decode_unfused", ("reduce",), _REDUCE, lambda config: (_TOKENS, config.heads, 1), single=True),
+    Source("attention_decode_unfused", ("reduce",), _REDUCE, lambda config: (TOKENS, config.heads, 1), single=True),
     _source("add_rms_norm_bf16", "add_norm after", _ADD_NORM),
     _source("silu_mul", "activation", _ACTIVATION),
 )
