@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.device.base import OutOfMemory
 from kern.engine import score
 from kern.engine.choices import UnusableLogits
@@ -46,7 +47,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, *patterns: str) -
 
 def test_kernels_for_another_architecture(gpu: CudaDevice, kern: Kern, tmp_path: Path) -> None:
     other = "sm_90a" if gpu.target == "sm_100" else "sm_100"
-    building.build("llama", tmp_path / "tiny", random=True, config="tiny", target=other)
+    build(BuildOptions("llama", random=True, config="tiny", target=other), tmp_path / "tiny")
 
     refused(kern("run", tmp_path / "tiny", *RUN), 1, rf"is built for {other}, and the device .* runs {gpu.target}")
 

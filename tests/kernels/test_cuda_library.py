@@ -15,13 +15,14 @@ from kern.artifact.abi_check import faults
 from kern.artifact.errors import UnknownTarget
 from kern.artifact.modules import describe
 from kern.artifact.targets import parse
-from kern.kernels import compile_cuda
-from kern.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_modules
+from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
 from kern.kernels.interfaces import INTERFACES
 from kern.manifest.types import Kernel
+from kern.toolchain import cuda_headers
+from kern.toolchain.nvrtc import CudaCompilerMissing
 
 TINY = Sizes(hidden=128, ffn=256, q_heads=4, kv_heads=2, head_dim=64)
 SMOLLM2 = Sizes(hidden=576, ffn=1536, q_heads=9, kv_heads=3, head_dim=64, sequences=3)
@@ -127,7 +128,7 @@ def test_sizes_that_the_kernels_do_not_take(name: str, sizes: dict[str, int]):
 
 
 def test_no_headers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compile_cuda, "find_spec", lambda name: None)
+    monkeypatch.setattr(cuda_headers, "find_spec", lambda name: None)
     with pytest.raises(CudaCompilerMissing) as missing:
         compile_cuda_modules(CudaPlan("sm_90a", TINY))
     assert "-e '.[cuda]'" in missing.value.help

@@ -10,13 +10,10 @@ from elftools.elf.elffile import ELFFile
 
 from kern.artifact.errors import UnknownTarget
 from kern.device.host.target import host_target
-from kern.kernels.compile_host import (
-    CompilationFailed,
-    CompilerMissing,
-    compile_host_modules,
-)
+from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.interfaces import INTERFACES
 from kern.manifest.types import EXTERN_PREFIX
+from kern.toolchain.cc import CompilationFailed, CompilerMissing
 from kernels.harness import Library, compiled
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import UnsupportedModel, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.kernels.cuda_library import cuda_kernels
@@ -81,7 +82,7 @@ def test_a_draft_of_four_billion_parameters_has_the_published_size() -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_a_folder_for_a_gpu_is_valid_with_its_files(tmp_path: Path, family: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
-    build(family, tmp_path / "out", random=True, config="tiny", target="sm_90a", draft="random")
+    build(BuildOptions(family, random=True, config="tiny", target="sm_90a", draft="random"), tmp_path / "out")
 
     assert verify(tmp_path / "out", "sm_90a").ok
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from kern.artifact.errors import UnknownTarget
 from kern.kernels.cuda_plan import CudaPlan
-from kern.manifest.errors import install_hint
 from kern.toolchain import nvrtc
-from kern.toolchain.nvrtc import CudaCompilerMissing
+from kern.toolchain.cuda_headers import kernel_headers
 
 SOURCES: Final = Path(__file__).parent / "cuda"
-_INSTALL: Final = install_hint("cuda")
 
 
 def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
@@ -38,7 +35,7 @@ def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping
 
     `name` stands in the compiler's messages. Raises CudaCompilerMissing; CompileError with the compiler's log.
     """
-    folders = (f"--include-path={folder}" for folder in (SOURCES, *_header_folders()))
+    folders = (f"--include-path={folder}" for folder in (SOURCES, *kernel_headers()))
     macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
     return nvrtc.compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
 
@@ -49,15 +46,3 @@ def check_architecture(plan: CudaPlan) -> None:
     if plan.architecture not in known:
         names = ", ".join(f"sm_{number}" for number in known if number >= 80)
         raise UnknownTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")
-
-
-def _header_folders() -> tuple[Path, ...]:
-    """Where the wheels nvidia-cuda-runtime and nvidia-cuda-cccl have their headers."""
-    try:
-        spec = find_spec("nvidia.cu13")
-    except ModuleNotFoundError:
-        spec = None
-    places = [Path(place) / "include" for place in (spec and spec.submodule_search_locations) or ()]
-    if not any((place / "cuda_bf16.h").is_file() for place in places):
-        raise CudaCompilerMissing("CUDA's headers (nvidia-cuda-runtime) are not installed", _INSTALL)
-    return tuple(folder for place in places for folder in (place, place / "cccl"))
