@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from kern.device.base import DeviceError, LaunchError, OperatorLaunch
 from kern.device.host.device import HostDevice
-from kern.verifier.externs import EXTERNS
+from kern.manifest.operators import OPERATORS
 
 BF16 = ml_dtypes.bfloat16
-NAMES = tuple(EXTERNS)
+NAMES = tuple(OPERATORS)
 """Every operator that the verifier lets a manifest name."""
 
 Array = NDArray[Any]

@@ -85,6 +85,10 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         },
         [("K0607", "/kernels/summarize/impl/steps/1/args/2"), ("K0905", "/kernels/summarize/params/3")],
     ),
+    "an `out` parameter that is only read is reported at its first read": (
+        {"/kernels/product/params/1": '"out buffer<bf16>"', "/buffers/signal/class": '"carry"'},
+        [("K0605", "/kernels/product/impl/steps/0/args/1")],
+    ),
     "a step with an argument too few": (
         {"/kernels/scale/impl/steps/0/args": '[{"arg": 1}, {"arg": 2}, {"i32": 128}]'},
         [("K0513", "/kernels/scale/impl/steps/0/args")],

@@ -9,8 +9,8 @@ import pytest
 from kern.manifest.diagnostics import Code, Diagnostic, Example
 from kern.manifest.reading import read
 from kern.verifier import check
-from kern.verifier.codes import CODES
 from kern.verifier.example import BASE, edited
+from kern.verifier.verify import CODES
 from support.valid_manifests import texts
 
 

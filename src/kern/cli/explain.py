@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import kern.artifact.codes
 import kern.manifest.codes
-import kern.verifier.codes
+import kern.verifier.verify
 from kern.manifest.diagnostics import Code, Example
 from kern.manifest.errors import KernError
 
@@ -34,7 +34,7 @@ class UnknownCode(KernError):
 
 def all_codes() -> Mapping[str, Code]:
     """Every code, in order."""
-    found = {**kern.manifest.codes.CODES, **kern.verifier.codes.CODES, **kern.artifact.codes.CODES}
+    found = {**kern.manifest.codes.CODES, **kern.verifier.verify.CODES, **kern.artifact.codes.CODES}
     return dict(sorted(found.items()))
 
 

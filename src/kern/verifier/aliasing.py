@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from kern.manifest.diagnostics import Code, Example, Path
-from kern.manifest.types import BufferArg, Dispatch, StateArg
-from kern.verifier.found import Found
-from kern.verifier.wiring import Interface
+from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
+from kern.manifest.effects import Access
 
 
 def _folded(offset: int) -> Mapping[str, str]:
@@ -47,48 +44,39 @@ OPERATOR_OVERLAP = Code(
 )
 
 
-def check(dispatch: Dispatch, interface: Interface) -> Iterator[Found]:
-    """A dispatch whose arguments are of the right number and kind."""
-    seen: dict[tuple[str, str, int], tuple[int, bool]] = {}
-    for position, _, writes in interface.pointers:
-        arg = dispatch.args[position]
-        if type(arg) is BufferArg:
-            key = ("buffer", arg.buf, arg.offset)
-        elif type(arg) is StateArg:
-            key = ("state", arg.state, arg.offset)
-        else:
+def check(accesses: Sequence[Access], path: Path) -> list[Diagnostic]:
+    """The errors in a dispatch's accesses, which all resolve."""
+    seen: dict[tuple[str, str, int], Access] = {}
+    errors = []
+    for access in accesses:
+        key = access.kind, access.name, access.offset
+        first = seen.setdefault(key, access)
+        if first is access:
             continue
-        first, written = seen.setdefault(key, (position, writes))
-        if first != position and (written or writes):
-            where = f"`{key[1]}`" + (f" at offset {key[2]}" if key[2] else "")
-            message = f"{where} is given to parameter {first} already, and the kernel writes through one of the two"
+        if first.writes or access.writes:
+            where = f"`{access.name}`" + (f" at offset {access.offset}" if access.offset else "")
+            message = (
+                f"{where} is already given to parameter {first.position}, and the kernel writes through one of them"
+            )
             help = "give it once, to an `inout` parameter that the steps forward twice, or give another buffer"
-            yield Found(SAME_ADDRESS, ("args", position), message, help)
-        seen[key] = first, written or writes
+            errors.append(SAME_ADDRESS.at((*path, "args", access.position), message, help))
+        if access.writes:
+            seen[key] = access._replace(position=first.position)
+    return errors
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The bytes that an operator takes of something named: from `start` to before `end`."""
-
-    kind: str
-    name: str
-    start: int
-    end: int
-
-    def overlaps(self, other: Extent) -> bool:
-        """Whether they share a byte."""
-        same = (self.kind, self.name) == (other.kind, other.name)
-        return same and self.start < other.end and other.start < self.end
-
-
-def overlap(operands: tuple[Extent, Extent, Extent], place: Path) -> Iterator[Found]:
-    """What of A and W the result C, the first operand, overlaps, told at `place`."""
+def overlap(operands: Sequence[tuple[Access, int]], path: Path) -> Iterator[Diagnostic]:
+    """What of A and W the result C, the first operand, overlaps; each comes with its bytes."""
     c, *factors = operands
-    found = [name for name, factor in zip("AW", factors, strict=True) if c.overlaps(factor)]
+    found = [name for name, factor in zip("AW", factors, strict=True) if _share_a_byte(*c, *factor)]
     if found:
-        message = f"C overlaps {' and '.join(found)} in `{c.name}`"
-        yield Found(OPERATOR_OVERLAP, place, message, "write the product to another buffer")
+        message = f"C overlaps {' and '.join(found)} in `{c[0].name}`"
+        yield OPERATOR_OVERLAP.at(path, message, "write the product to another buffer")
+
+
+def _share_a_byte(one: Access, size: int, other: Access, other_size: int) -> bool:
+    same = (one.kind, one.name) == (other.kind, other.name)
+    return same and one.offset < other.offset + other_size and other.offset < one.offset + size
 
 
 CODES = (SAME_ADDRESS, OPERATOR_OVERLAP)

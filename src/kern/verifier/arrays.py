@@ -9,7 +9,7 @@ from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import INT_LIMIT, Expr, show, symbols
 from kern.manifest.types import Buffer, Scratch
 from kern.verifier.example import edit
-from kern.verifier.expressions import faults, interval, symbols_from_zero
+from kern.verifier.expressions import interval, symbols_from_zero
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 
@@ -87,11 +87,7 @@ def _dimension(scope: Scope, dimension: Expr, ranges: SymbolRanges, weight: bool
         message = f"a weight's shape depends on `{name}`"
         yield WEIGHT_SYMBOL.at(path, message, "write the tensor's own dimensions as numbers")
         return
-    for kind, place, what in faults(dimension, path, scope.manifest.symbols):
-        if kind == "symbol":
-            yield SHAPE_SYMBOL_UNKNOWN.at(place, f"unknown symbol `{what}`", scope.names["symbol"].hint(str(what)))
-        else:
-            yield SHAPE_FACTOR.at(place, f"{what} as a factor or divisor", "write 1 or more")
+    yield from scope.expression_errors(dimension, path, SHAPE_SYMBOL_UNKNOWN, SHAPE_FACTOR)
     bounds = interval(dimension, ranges)
     if bounds is not None and bounds[0] < 1 and not symbols_from_zero(dimension, ranges):
         message = f"the dimension {show(dimension)} can be {number(bounds[0])}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
-from kern.manifest.types import Arg, Kernel, ScratchArg, Step
+from kern.manifest.effects import Access, step_accesses
+from kern.manifest.types import Kernel
 from kern.verifier.example import edit
-from kern.verifier.operators import launch_params
-from kern.verifier.wiring import wired
+
+Step = Sequence[Access]
+"""The accesses of one step."""
 
 _SCALE = "/kernels/scale/impl/steps/0"
 _FINAL = "/kernels/summarize/impl/steps/1"
@@ -71,90 +73,69 @@ SCRATCH_NEVER_READ = Code(
 )
 
 
-class Flow:
-    """The order of reads and writes through one implementation, for steps whose forwarded arguments all resolve."""
+def check(kernel: Kernel, path: Path, scratch_resolves: bool) -> Iterator[Diagnostic]:
+    """The order of reads and writes through one implementation, whose forwarded arguments all resolve.
 
-    def __init__(self, kernel: Kernel, path: Path) -> None:
-        self.kernel = kernel
-        self.path = path
-        self.wired = wired(kernel)  # a scratch that is misnamed may be any of those declared
-        self.forwarded: set[int] = set()
-        self.written: set[int] = set()
-        self.scratch_used: set[str] = set()
-        self.scratch_changed: set[str] = set()
-        self.scratch_read: set[str] = set()
-        self.scratch_written = {name for name, scratch in kernel.impl.scratch.items() if scratch.keep}
-
-    def check(self) -> Iterator[Diagnostic]:
-        for index, step in enumerate(self.kernel.impl.steps):
-            yield from self._reads(step, (*self.path, "impl", "steps", index, "args"))
-            self._writes(step)
-        yield from self._never_written()
-        if self.wired:
-            yield from self._scratch()
-
-    def _scratch(self) -> Iterator[Diagnostic]:
-        wanted = self._wanted()
-        for name, scratch in self.kernel.impl.scratch.items():
-            place = (*self.path, "impl", "scratch", name)
-            if name not in self.scratch_used:
-                yield SCRATCH_UNUSED.at(place, f"no step uses `{name}`", "take it out", anchor="key")
-            elif scratch.keep and name not in self.scratch_changed:
-                message = f"no step writes `{name}`, so it is always zero"
-                yield KEPT_NEVER_WRITTEN.at(place, message, "write it in a step, or take it out", anchor="key")
-            elif name not in wanted:
-                message = f"no step reads `{name}`, and what writes it writes nothing else"
-                yield SCRATCH_NEVER_READ.at(place, message, "read it, or take it and its step out", anchor="key")
-
-    def _wanted(self) -> set[str]:
-        """The scratch that is read, or that comes with another result of a step."""
-        wanted = set(self.scratch_read)
-        for step in self.kernel.impl.steps:
-            written = [arg for arg, param in zip(step.args, launch_params(step), strict=True) if param.writes]
-            scratch = {arg.scratch for arg in written if isinstance(arg, ScratchArg)}
-            if scratch & self.scratch_read or any(isinstance(arg, Arg) for arg in written):
-                wanted |= scratch
-        return wanted
-
-    def _reads(self, step: Step, path: Path) -> Iterator[Diagnostic]:
-        for index, (arg, param) in enumerate(zip(step.args, launch_params(step), strict=True)):
-            if not param.reads:
-                continue
-            if isinstance(arg, ScratchArg):
-                self.scratch_read.add(arg.scratch)
-            if isinstance(arg, ScratchArg) and arg.scratch not in self.scratch_written:
-                self.scratch_written.add(arg.scratch)
-                if not self.wired:
-                    continue
-                message = f"no earlier step wrote `{arg.scratch}`"
-                yield SCRATCH_READ_FIRST.at((*path, index), message, "write it first, or declare it `keep`")
-            elif isinstance(arg, Arg) and arg.arg not in self.written and self._is_out(arg.arg):
-                self.written.add(arg.arg)
-                message = f"interface parameter {arg.arg} is `out`, and no earlier step wrote it"
-                yield OUT_READ_FIRST.at((*path, index), message, "write it first, or make it `inout`")
-
-    def _is_out(self, index: int) -> bool:
-        return self.kernel.params[index].direction == "out"
-
-    def _writes(self, step: Step) -> None:
-        for arg, param in zip(step.args, launch_params(step), strict=True):
-            if isinstance(arg, Arg):
-                self.forwarded.add(arg.arg)
-                if param.writes:
-                    self.written.add(arg.arg)
-            elif isinstance(arg, ScratchArg):
-                self.scratch_used.add(arg.scratch)
-                if param.writes:
-                    self.scratch_written.add(arg.scratch)
-                    self.scratch_changed.add(arg.scratch)
-
-    def _never_written(self) -> Iterator[Diagnostic]:
-        for index, param in enumerate(self.kernel.params):
-            if not param.writes or index in self.written:
-                continue
-            place = (*self.path, "params", index)
+    Without `scratch_resolves` a misnamed scratch may be any of those declared, so nothing is said of scratch.
+    """
+    steps = [step_accesses(step, None) for step in kernel.impl.steps]
+    yield from _read_first(kernel, steps, path, scratch_resolves)
+    # An `out` parameter that a step reads has been written before, or was just reported.
+    settled = {a.interface for step in steps for a in step if a.writes or _is_out(kernel, a)}
+    for index, param in enumerate(kernel.params):
+        if param.writes and index not in settled:
             code = OUT_NEVER_WRITTEN if param.direction == "out" else INOUT_NEVER_WRITTEN
-            yield code.at(place, f"no step writes `{param}`", "forward it to a step that writes it, or make it `in`")
+            help = "forward it to a step that writes it, or make it `in`"
+            yield code.at((*path, "params", index), f"no step writes `{param}`", help)
+    if scratch_resolves:
+        yield from _scratch(kernel, steps, path)
+
+
+def _is_out(kernel: Kernel, access: Access) -> bool:
+    return access.interface is not None and kernel.params[access.interface].direction == "out"
+
+
+def _read_first(kernel: Kernel, steps: Sequence[Step], path: Path, scratch_resolves: bool) -> Iterator[Diagnostic]:
+    """`out` parameters and scratch that a step reads before any wrote them, each reported once."""
+    filled: set[object] = {("scratch", name) for name, scratch in kernel.impl.scratch.items() if scratch.keep}
+    filled |= {("parameter", str(i)) for i, param in enumerate(kernel.params) if param.direction != "out"}
+    for index, step in enumerate(steps):
+        for access in step:
+            key = access.kind, access.name
+            if not access.reads or key in filled:
+                continue
+            filled.add(key)
+            location = (*path, "impl", "steps", index, "args", access.position)
+            if access.kind == "parameter":
+                message = f"interface parameter {access.name} is `out`, and no earlier step wrote it"
+                yield OUT_READ_FIRST.at(location, message, "write it first, or make it `inout`")
+            elif scratch_resolves:
+                message = f"no earlier step wrote `{access.name}`"
+                yield SCRATCH_READ_FIRST.at(location, message, "write it first, or declare it `keep`")
+        filled.update((access.kind, access.name) for access in step if access.writes)
+
+
+def _scratch(kernel: Kernel, steps: Sequence[Step], path: Path) -> Iterator[Diagnostic]:
+    """Scratch that is not used, or used in vain."""
+    accesses = [access for step in steps for access in step if access.kind == "scratch"]
+    read = {access.name for access in accesses if access.reads}
+    written = {access.name for access in accesses if access.writes}
+    # Scratch that is not read itself is of use where it comes with another result of its step.
+    useful = set(read)
+    for step in steps:
+        results = [access for access in step if access.writes]
+        if any(access.kind == "parameter" or access.name in read for access in results):
+            useful.update(access.name for access in results)
+    for name, scratch in kernel.impl.scratch.items():
+        location = (*path, "impl", "scratch", name)
+        if name not in read | written:
+            yield SCRATCH_UNUSED.at(location, f"no step uses `{name}`", "take it out", anchor="key")
+        elif scratch.keep and name not in written:
+            message = f"no step writes `{name}`, so it is always zero"
+            yield KEPT_NEVER_WRITTEN.at(location, message, "write it in a step, or take it out", anchor="key")
+        elif name not in useful:
+            message = f"no step reads `{name}`, and what writes it writes nothing else"
+            yield SCRATCH_NEVER_READ.at(location, message, "read it, or take it and its step out", anchor="key")
 
 
 CODES = (

@@ -10,7 +10,7 @@ from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import Expr, show
 from kern.manifest.types import Step
 from kern.verifier.example import edit
-from kern.verifier.expressions import divisor, faults, interval, symbols_from_zero
+from kern.verifier.expressions import divisor, interval, symbols_from_zero
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 
@@ -106,20 +106,12 @@ def check(scope: Scope, step: Step, ranges: SymbolRanges, path: Path) -> Iterato
     """The launch geometry of a step that is no extern."""
     yield from _block(step, (*path, "block"))
     for index, (size, limit) in enumerate(zip(step.grid, MAX_GRID, strict=True)):
-        yield from _expression(scope, size, (*path, "grid", index))
+        yield from scope.expression_errors(size, (*path, "grid", index), STEP_SYMBOL_UNKNOWN, STEP_FACTOR)
         yield from _grid(size, limit, ranges, (*path, "grid", index))
-    yield from _expression(scope, step.shared_mem, (*path, "shared_mem"))
+    yield from scope.expression_errors(step.shared_mem, (*path, "shared_mem"), STEP_SYMBOL_UNKNOWN, STEP_FACTOR)
     yield from _shared_mem(step.shared_mem, ranges, (*path, "shared_mem"))
     if step.cluster is not None:
         yield from _cluster(step.cluster, step.grid, ranges, (*path, "cluster"))
-
-
-def _expression(scope: Scope, expr: Expr, path: Path) -> Iterator[Diagnostic]:
-    for kind, place, what in faults(expr, path, scope.manifest.symbols):
-        if kind == "symbol":
-            yield STEP_SYMBOL_UNKNOWN.at(place, f"unknown symbol `{what}`", scope.names["symbol"].hint(str(what)))
-        else:
-            yield STEP_FACTOR.at(place, f"{what} as a factor or divisor", "write 1 or more")
 
 
 def _block(step: Step, path: Path) -> Iterator[Diagnostic]:

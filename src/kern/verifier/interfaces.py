@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 from kern.manifest.arrays import ALIGNMENT
 from kern.manifest.diagnostics import Code, Diagnostic, Path
+from kern.manifest.operators import launch_params
 from kern.manifest.params import Param
-from kern.manifest.types import Arg, Kernel, Literals, ScratchArg, Step
-from kern.verifier import flow
+from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 from kern.verifier.example import edit
-from kern.verifier.operators import launch_params
 from kern.verifier.pointer_args import inside, outside
-from kern.verifier.scalars import literal_fits, range_of
+from kern.verifier.scalar_args import literal
 from kern.verifier.scope import Scope
-from kern.verifier.wiring import forwards, out_of_range
 
 _SCALE = "/kernels/scale/impl/steps/0"
 _PARTIAL = "/kernels/summarize/impl/steps/0"
@@ -86,13 +84,10 @@ LITERAL_RANGE = Code(
 
 
 def check(scope: Scope) -> Iterator[Diagnostic]:
-    """Everything of rule 6."""
+    """Rule 6 for each argument of each step."""
     for name, kernel in scope.manifest.kernels.items():
-        path: Path = ("kernels", name)
         for index, step in enumerate(kernel.impl.steps):
-            yield from _step(scope, name, step, (*path, "impl", "steps", index))
-        if forwards(kernel):
-            yield from flow.Flow(kernel, path).check()
+            yield from _step(scope, name, step, ("kernels", name, "impl", "steps", index))
 
 
 def _step(scope: Scope, name: str, step: Step, path: Path) -> Iterator[Diagnostic]:
@@ -100,18 +95,18 @@ def _step(scope: Scope, name: str, step: Step, path: Path) -> Iterator[Diagnosti
     if len(step.args) != len(params):
         return
     for index, (arg, param) in enumerate(zip(step.args, params, strict=True)):
-        place = (*path, "args", index)
+        location = (*path, "args", index)
         if isinstance(arg, Arg):
-            yield from _forwarded(kernel, arg, param, place)
+            yield from _forwarded(kernel, arg, param, location)
         elif isinstance(arg, ScratchArg):
             if param.is_pointer:
-                yield from _scratch(scope, name, arg, param, place)
-        elif not param.is_pointer:
-            yield from _literal(arg, param, place)
+                yield from _scratch(scope, name, arg, param, location)
+        elif param.scalar is not None and (error := literal(arg, param.scalar, location, LITERAL_TYPE, LITERAL_RANGE)):
+            yield error
 
 
 def _forwarded(kernel: Kernel, arg: Arg, param: Param, path: Path) -> Iterator[Diagnostic]:
-    if out_of_range(arg, kernel):
+    if not 0 <= arg.arg < len(kernel.params):
         count = len(kernel.params)
         message = f"interface parameter {arg.arg}, and the interface has {count}"
         yield ARG_OUT_OF_RANGE.at(path, message, f"name one of the {count}, counted from 0")
@@ -148,15 +143,7 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
         yield SCRATCH_MISALIGNED.at(path, message, f"move it to a multiple of {param.alignment}")
 
 
-def _literal(arg: Literals, param: Param, path: Path) -> Iterator[Diagnostic]:
-    if arg.scalar != param.scalar:
-        yield LITERAL_TYPE.at(path, f"a literal {arg.scalar} for `{param}`", f"write it as {param}")
-    elif not literal_fits(arg):
-        message = f"{arg.value} is out of range for {arg.scalar}"
-        yield LITERAL_RANGE.at((*path, arg.scalar), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
-
-
 CODES = (
     ARG_OUT_OF_RANGE, ARG_TYPE, WRITE_THROUGH_IN, SCRATCH_UNKNOWN, SCRATCH_DTYPE, SCRATCH_MISALIGNED,
-    SCRATCH_OUT_OF_BOUNDS, LITERAL_TYPE, LITERAL_RANGE, *flow.CODES,
+    SCRATCH_OUT_OF_BOUNDS, LITERAL_TYPE, LITERAL_RANGE,
 )  # fmt: skip

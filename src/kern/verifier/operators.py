@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from kern.manifest.diagnostics import Code, Diagnostic, Path
-from kern.manifest.params import DTYPE_BYTES, Param
+from kern.manifest.operators import operator_of
+from kern.manifest.params import Param
 from kern.manifest.types import Step
 from kern.verifier.example import edit
 from kern.verifier.suggestions import Names
@@ -52,80 +52,34 @@ EXTERN_ATTRIBUTE = Code(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Extern:
-    """A built-in matrix product C[m, n] = A[m, k] · W[n, k]ᵀ, row-major: its interface C, A, W, m, n, k."""
-
-    params: tuple[Param, ...]
-
-    def operand_bytes(self, m: int, n: int, k: int) -> tuple[int, int, int]:
-        """Bytes of C, A and W at the given extents."""
-        c, a, w = (DTYPE_BYTES[param.dtype] for param in self.params[:3] if param.dtype is not None)
-        return m * n * c, m * k * a, n * k * w
-
-
-def _product(c: str) -> Extern:
-    return Extern(tuple(map(Param.parse, (c, "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"))))
-
-
-EXTERNS: Mapping[str, Extern] = {
-    "cublaslt_bf16_tn": _product("out buffer<bf16>"),
-    "cublaslt_bf16_tn_acc": _product("inout buffer<bf16>"),
-    "cublaslt_bf16_tn_f32": _product("out buffer<f32>"),
-    "cublaslt_bf16_tn_f32_acc": _product("inout buffer<f32>"),
-}
-
-
-def extern_of(step: Step) -> Extern | None:
-    """The built-in operator behind a step, None for a kernel of a file and for an unknown name."""
-    return EXTERNS.get(step.extern) if step.extern is not None else None
-
-
-def launch_params(step: Step) -> tuple[Param, ...]:
-    """What a step's arguments are held against: its own parameters.
-
-    Where an extern's step misstates them, the operator's true ones, so that the misstatement is told once.
-    """
-    extern = extern_of(step)
-    return step.params if extern is None or _same(step.params, extern.params) else extern.params
-
-
 def check(step: Step, known: Names, path: Path) -> Iterator[Diagnostic]:
     """A step whose symbol begins with `extern:`; `known` are the operators."""
-    name, extern = step.extern, extern_of(step)
-    if extern is None:
+    name, operator = step.extern, operator_of(step)
+    if operator is None:
         message = f"no device has an operator `{name}`"
         yield EXTERN_UNKNOWN.at((*path, "symbol"), message, known.hint(str(name)))
-    elif not _same(step.params, extern.params):
+    elif not operator.fits(step.params):
         message = f"`{name}` does not take these parameters"
-        hint = f"write {', '.join(map(str, extern.params))}"
-        yield EXTERN_INTERFACE.at(_first_difference(step.params, extern.params, path), message, hint)
+        hint = f"write {', '.join(map(str, operator.params))}"
+        yield EXTERN_INTERFACE.at(_first_difference(step.params, operator.params, path), message, hint)
     for field in ("cubin", "sha256"):
         if getattr(step, field) is not None:
-            yield EXTERN_FILE.at((*path, field), f"`{field}` on an extern", "take it out")
+            yield EXTERN_FILE.at((*path, field), f"`{field}` on an operator", "take it out")
     if step.shared_mem != 0:
-        yield EXTERN_FILE.at((*path, "shared_mem"), "`shared_mem` on an extern", "take it out")
+        yield EXTERN_FILE.at((*path, "shared_mem"), "`shared_mem` on an operator", "take it out")
     for field in ("block", "grid"):
         if getattr(step, field) != (1, 1, 1):
-            yield EXTERN_GEOMETRY.at((*path, field), f"the {field} of an extern", "write [1, 1, 1]")
+            yield EXTERN_GEOMETRY.at((*path, field), f"the {field} of an operator", "write [1, 1, 1]")
     for field in ("pdl", "cluster", "cooperative"):
         if getattr(step, field):
-            yield EXTERN_ATTRIBUTE.at((*path, field), f"`{field}` on an extern", "take it out")
-
-
-def _same(given: tuple[Param, ...], wanted: tuple[Param, ...]) -> bool:
-    return len(given) == len(wanted) and all(map(_alike, given, wanted))
-
-
-def _alike(given: Param, wanted: Param) -> bool:
-    """Equal but for an alignment, which a provider may ask for on its own account."""
-    return (given.scalar, given.direction, given.dtype) == (wanted.scalar, wanted.direction, wanted.dtype)
+            yield EXTERN_ATTRIBUTE.at((*path, field), f"`{field}` on an operator", "take it out")
 
 
 def _first_difference(given: tuple[Param, ...], wanted: tuple[Param, ...], path: Path) -> Path:
     if len(given) != len(wanted):
         return (*path, "params")
-    return (*path, "params", next(i for i, pair in enumerate(zip(given, wanted, strict=True)) if not _alike(*pair)))
+    pairs = enumerate(zip(given, wanted, strict=True))
+    return (*path, "params", next(i for i, (one, other) in pairs if one.unaligned != other))
 
 
 CODES = (EXTERN_UNKNOWN, EXTERN_INTERFACE, EXTERN_FILE, EXTERN_GEOMETRY, EXTERN_ATTRIBUTE)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+
 from kern.manifest.counts import number
-from kern.manifest.diagnostics import Code
+from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import Expr, show
-from kern.manifest.params import SCALAR_RANGE, Scalar
+from kern.manifest.params import F32_MAX, SCALAR_RANGE, Scalar
 from kern.manifest.types import Literals
 from kern.verifier.example import edit
 from kern.verifier.expressions import interval
-from kern.verifier.found import Found
 from kern.verifier.ranges import SymbolRanges
-from kern.verifier.scalars import literal_fits, range_of
 
 _SCALE = "/programs/fill/dispatches/1"
 _RECORD = "/programs/fill/dispatches/2"
@@ -53,25 +53,45 @@ FACTOR = Code(
 )
 
 
-def computed(expr: Expr, scalar: Scalar, ranges: SymbolRanges) -> Found | None:
-    """What is wrong with a symbol or expression for a scalar, at the program's bounds."""
+def computed(expr: Expr, scalar: Scalar, ranges: SymbolRanges, path: Path) -> Diagnostic | None:
+    """The error in a symbol or expression for a scalar, at the program's bounds."""
     if scalar == "f32":
-        return Found(SYMBOL_TO_F32, (), f"`{show(expr)}` for an f32", "give an f32 literal")
+        return SYMBOL_TO_F32.at(path, f"`{show(expr)}` for an f32", "give an f32 literal")
     bounds, (low, high) = interval(expr, ranges), SCALAR_RANGE[scalar]
     if bounds is None or low <= bounds[0] <= bounds[1] <= high:
         return None
     message = f"`{show(expr)}` is {number(bounds[0])} … {number(bounds[1])}, and {scalar} holds {range_of(scalar)}"
-    return Found(DOES_NOT_FIT, (), message, "narrow a symbol's bounds, or take a wider type")
+    return DOES_NOT_FIT.at(path, message, "narrow a symbol's bounds, or take a wider type")
 
 
-def literal(arg: Literals, scalar: Scalar) -> Found | None:
-    """What is wrong with a literal for a scalar."""
+def literal(arg: Literals, scalar: Scalar, path: Path, mistyped: Code, outside: Code) -> Diagnostic | None:
+    """The error in a literal for a scalar, under the codes of a wrong type and of a value out of range."""
     if arg.scalar != scalar:
-        return Found(LITERAL_TYPE, (), f"a literal {arg.scalar} for `{scalar}`", f"write it as {scalar}")
+        return mistyped.at(path, f"a literal {arg.scalar} for `{scalar}`", f"write it as {scalar}")
     if literal_fits(arg):
         return None
     message = f"{arg.value} is out of range for {arg.scalar}"
-    return Found(LITERAL_RANGE, (arg.scalar,), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
+    return outside.at((*path, arg.scalar), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
+
+
+def literal_fits(literal: Literals) -> bool:
+    """Whether a literal's value is one of its type; an f32 must stay finite when rounded to single precision."""
+    if literal.scalar != "f32":
+        low, high = SCALAR_RANGE[literal.scalar]
+        return low <= literal.value <= high
+    try:
+        struct.pack("<f", literal.value)
+    except OverflowError:
+        return False
+    return True
+
+
+def range_of(scalar: Scalar) -> str:
+    """The values of a scalar type, for people."""
+    if scalar == "f32":
+        return f"at most ±{F32_MAX:.7g}"
+    low, high = SCALAR_RANGE[scalar]
+    return f"{low} … {high}"
 
 
 CODES = (DOES_NOT_FIT, SYMBOL_TO_F32, LITERAL_TYPE, LITERAL_RANGE, FACTOR)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Code, Diagnostic, Path
+from kern.manifest.operators import launch_params
 from kern.manifest.types import Arg, ScratchArg, Step
 from kern.verifier import geometry, operators
 from kern.verifier.example import edit
@@ -86,13 +87,13 @@ def check(scope: Scope) -> Iterator[Diagnostic]:
 
 def _step(scope: Scope, kernel: str, step: Step, path: Path) -> Iterator[Diagnostic]:
     if step.extern is not None:
-        yield from operators.check(step, scope.names["extern"], path)
+        yield from operators.check(step, scope.names["operator"], path)
     else:
         if not step.symbol:
             yield SYMBOL_EMPTY.at((*path, "symbol"), "the symbol is empty", "name the kernel in its file")
         yield from geometry.check(scope, step, scope.ranges.kernels[kernel], path)
         yield from _pin(step, path)
-    yield from argument_faults(step, path)
+    yield from _arguments(step, path)
 
 
 def _pin(step: Step, path: Path) -> Iterator[Diagnostic]:
@@ -107,9 +108,9 @@ def _pin(step: Step, path: Path) -> Iterator[Diagnostic]:
         yield CUBIN_NAME.at((*path, "cubin"), message, "write the bare name of a file in `kernels`")
 
 
-def argument_faults(step: Step, path: Path) -> Iterator[Diagnostic]:
+def _arguments(step: Step, path: Path) -> Iterator[Diagnostic]:
     """Arguments against the launch's own parameters: number and kind."""
-    params = operators.launch_params(step)
+    params = launch_params(step)
     if len(step.args) != len(params):
         message = f"{counted(len(step.args), 'argument')} for {counted(len(params), 'parameter')}"
         yield ARGUMENT_COUNT.at((*path, "args"), message, "pass one for each parameter")

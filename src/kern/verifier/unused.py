@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.types import Arg, Kernel
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
-from kern.verifier.suppression import Unresolved
-from kern.verifier.wiring import forwards
 
 _SPARE = (
     '{"params": ["out buffer<f32>", "in buffer<f32>", "f32"], "impl": {"steps": [{"symbol": "spare_f32", '
@@ -99,8 +97,12 @@ NO_DISPATCHES = Code(
 )
 
 
-def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
-    """Everything of rule 9."""
+def check(scope: Scope, broken: Container[str], unresolved: Container[str]) -> Iterator[Diagnostic]:
+    """Everything of rule 9.
+
+    A reference that does not resolve may be the only use of anything of its kind: what is of an `unresolved` kind is
+    not reported as unused, nor are the parameters of `broken` kernels.
+    """
     programs = scope.manifest.programs
     if not programs:
         yield NO_PROGRAMS.at(("programs",), "the manifest has no program", "add one")
@@ -109,43 +111,35 @@ def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
             path: Path = ("programs", name, "dispatches")
             yield NO_DISPATCHES.at(path, f"`{name}` dispatches nothing", "add a dispatch, or take the program out")
     for name, kernel in scope.manifest.kernels.items():
-        yield from _params(kernel, ("kernels", name))
-    # A program without dispatches leaves its buffers and kernels idle: that has been said.
-    if programs and all(program.dispatches for program in programs.values()):
-        yield from _declarations(scope, unresolved)
+        if name not in broken:
+            yield from _params(kernel, ("kernels", name))
+    yield from _declarations(scope, unresolved)
 
 
 def _params(kernel: Kernel, path: Path) -> Iterator[Diagnostic]:
-    if not forwards(kernel):
-        return
     forwarded = {arg.arg for step in kernel.impl.steps for arg in step.args if isinstance(arg, Arg)}
     for index, param in enumerate(kernel.params):
-        # One that is to be written and is not has been told by rule 6.
+        # Rule 6 reports one that should be written and is not.
         if index not in forwarded and not param.writes:
             message = f"no step takes interface parameter {index}, `{param}`"
             yield PARAM_UNUSED.at((*path, "params", index), message, "forward it, or take it out")
 
 
-def _declarations(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
+def _declarations(scope: Scope, unresolved: Container[str]) -> Iterator[Diagnostic]:
     manifest, usage = scope.manifest, scope.usage
-    for name in manifest.symbols:
-        if name not in usage.symbols and not unresolved.symbols:
-            yield _unused(SYMBOL_UNUSED, "symbol", name)
-    for name in manifest.states:
-        if name not in usage.states and not unresolved.states:
-            yield _unused(STATE_UNUSED, "state", name)
-    for name, buffer in manifest.buffers.items():
-        # Outputs and carries that nothing writes are told by rule 8.
-        told = buffer.class_ in ("output", "carry")
-        if name not in usage.buffers and not told and not {None, buffer.dtype} & unresolved.buffers:
-            yield _unused(BUFFER_UNUSED, "buffer", name)
-    for name, kernel in manifest.kernels.items():
-        if name not in usage.kernels and len(kernel.params) not in unresolved.kernels:
-            yield _unused(KERNEL_UNUSED, "kernel", name)
-
-
-def _unused(code: Code, kind: str, name: str) -> Diagnostic:
-    return code.at((f"{kind}s", name), f"nothing uses the {kind} `{name}`", "take it out, or use it", anchor="key")
+    # Rule 8 reports outputs and carries that nothing writes.
+    buffers = (name for name, buffer in manifest.buffers.items() if buffer.class_ not in ("output", "carry"))
+    declared: tuple[tuple[Code, str, Iterable[str], Container[str]], ...] = (
+        (SYMBOL_UNUSED, "symbol", manifest.symbols, usage.symbols),
+        (STATE_UNUSED, "state", manifest.states, usage.states),
+        (BUFFER_UNUSED, "buffer", buffers, usage.buffers),
+        (KERNEL_UNUSED, "kernel", manifest.kernels, usage.kernels),
+    )
+    for code, kind, names, used in declared:
+        for name in names if kind not in unresolved else ():
+            if name not in used:
+                message = f"nothing uses the {kind} `{name}`"
+                yield code.at((f"{kind}s", name), message, "take it out, or use it", anchor="key")
 
 
 CODES = (
