@@ -57,9 +57,10 @@ class Access(NamedTuple):  # a tuple, since a manifest has many thousands
 
 @dataclass(frozen=True, slots=True)
 class LaunchEffects:
-    """The accesses of one launch: step `step` of dispatch number `dispatch` of a program."""
+    """The accesses of one launch: step `step` of `kernel`, for dispatch number `dispatch` of a program."""
 
     dispatch: int
+    kernel: str
     step: int
     accesses: tuple[Access, ...]
 
@@ -69,7 +70,15 @@ def effects(manifest: Manifest, program: str) -> Iterator[LaunchEffects]:
     for index, dispatch in enumerate(manifest.programs[program].dispatches):
         kernel = manifest.kernels.get(dispatch.kernel)
         for number, step in enumerate(() if kernel is None else kernel.impl.steps):
-            yield LaunchEffects(index, number, step_accesses(step, dispatch.args))
+            yield LaunchEffects(index, dispatch.kernel, number, step_accesses(step, dispatch.args))
+
+
+def buffers_used(manifest: Manifest, program: str) -> tuple[set[str], set[str]]:
+    """The buffers that the kernels of a program of a verified manifest may read, and those that they may write."""
+    dispatches = manifest.programs[program].dispatches
+    every = [each for one in dispatches for each in dispatch_accesses(manifest.kernels[one.kernel], one)]
+    buffers = [access for access in every if access.kind == "buffer"]
+    return {each.name for each in buffers if each.reads}, {each.name for each in buffers if each.writes}
 
 
 def dispatch_accesses(kernel: Kernel, dispatch: Dispatch) -> tuple[Access, ...]:
