@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from kern.manifest import codes
+from kern.manifest.bounds import OPERATIONS, oversized
 from kern.manifest.counts import counted
 from kern.manifest.diagnostics import MAX_NAME, Diagnostic, Path
 from kern.manifest.expressions import INT_LIMIT
-from kern.manifest.sizes import OPERATIONS, oversized
 from kern.manifest.source import Source
 from kern.manifest.structure import fault_path, structural_fault
 from kern.manifest.types import VERSION, Manifest
