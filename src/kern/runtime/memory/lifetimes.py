@@ -1,4 +1,4 @@
-"""The launches of a program from which to which each workspace buffer and each scratch is in use."""
+"""Lifetimes: the first and the last launch of a program that uses a workspace buffer or a scratch."""
 
 from __future__ import annotations
 
