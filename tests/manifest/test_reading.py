@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kern.manifest.codes import CODES
 from kern.manifest.diagnostics import MAX_NAME, Code, Example
-from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
+from kern.manifest.reading import MAX_BYTES, MAX_ERRORS, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
 from kern.verifier import check
 from kern.verifier.example import edited
 
@@ -128,15 +128,15 @@ def test_a_file_beyond_the_bound_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("code", CODES.values(), ids=lambda code: code.id)
-def test_the_example_of_a_code_yields_it_and_its_mended_form_none(code: Code) -> None:
+def test_the_example_of_a_code_yields_it_and_its_fixed_form_is_valid(code: Code) -> None:
     if not isinstance(code.example, Example):
         assert code.id in ("K0110", "K0113"), "other faults of form can be shown in a small file"
         return
     failing = edited(code.example.failing).encode("utf-8", "surrogateescape")
     assert {fault for fault, *_ in found(failing)} == {code.id}
-    mended = read(edited(code.example.mended).encode()).manifest
-    assert mended is not None
-    assert check(mended) == ()
+    fixed = read(edited(code.example.fixed).encode()).manifest
+    assert fixed is not None
+    assert check(fixed) == ()
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_the_example_of_a_code_yields_it_and_its_mended_form_none(code: Code) ->
 )  # fmt: skip
 def test_a_flood_of_faults_is_told_in_part(text: str) -> None:
     faults = found(text)
-    assert len(faults) <= MAX_FAULTS + 1
-    assert (faults[-1][0] == "K0113") == (len(faults) == MAX_FAULTS + 1)
+    assert len(faults) <= MAX_ERRORS + 1
+    assert (faults[-1][0] == "K0113") == (len(faults) == MAX_ERRORS + 1)
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_a_flood_of_faults_is_told_in_part(text: str) -> None:
 )
 def test_the_faults_that_are_not_told_are_counted(text: str, rest: str) -> None:
     faults = read(text.encode()).diagnostics
-    assert len(faults) == MAX_FAULTS + 1
+    assert len(faults) == MAX_ERRORS + 1
     assert faults[-1].code == "K0113"
     assert faults[-1].message.startswith(rest)
 
 
 def test_as_many_faults_as_are_told_are_all() -> None:
-    text = MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(MAX_FAULTS)))
-    assert [fault.code for fault in read(text.encode()).diagnostics] == ["K0103"] * MAX_FAULTS
+    text = MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(MAX_ERRORS)))
+    assert [fault.code for fault in read(text.encode()).diagnostics] == ["K0103"] * MAX_ERRORS
 
 
 @pytest.mark.parametrize(("version", "help"), [(1, "build the folder again"), (3, "use a newer kern")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kern.cli.diagnostics import as_json
-from kern.manifest.reading import MAX_FAULTS, read
+from kern.manifest.reading import MAX_ERRORS, read
 from kern.verification.report import locate
 from kern.verifier import check
 from support.growing import GROWING, READ, text
@@ -40,7 +40,7 @@ def test_reading_and_showing_what_is_refused_grows_linearly(case: str) -> None:
         def report() -> str:
             found = read(data)
             assert found.manifest is None
-            assert len(found.diagnostics) <= MAX_FAULTS + 1
+            assert len(found.diagnostics) <= MAX_ERRORS + 1
             return as_json(locate(Path("m"), found.source, found.diagnostics))
 
         return report

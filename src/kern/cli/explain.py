@@ -1,4 +1,4 @@
-"""What a diagnostic means: the codes of every rule, with a failing and a mended example."""
+"""What a diagnostic means: the codes of every rule, with a failing and a fixed example."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def explanation(code: Code) -> str:
     """A code's meaning as Markdown, as it stands in the diagnostics index."""
     lines = [f"### {code.id}: {code.title}", "", code.explanation, ""]
     if isinstance(code.example, Example):
-        lines += [*_edits("Refused", code.example.failing), *_edits("Accepted", code.example.mended)]
+        lines += [*_edits("Refused", code.example.failing), *_edits("Accepted", code.example.fixed)]
     else:
-        lines += [f"Refused: {code.example.failing}", "", f"Accepted: {code.example.mended}", ""]
+        lines += [f"Refused: {code.example.failing}", "", f"Accepted: {code.example.fixed}", ""]
     return "\n".join(lines)
 
 

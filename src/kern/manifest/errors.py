@@ -10,17 +10,17 @@ _SOURCE: Final = Path(__file__).parents[3]
 
 
 def install_hint(extra: str) -> str:
-    """What to run to have an optional part of kern: `capture`, `cuda` or `gguf`."""
+    """The command that installs an optional part of kern: `capture`, `cuda` or `gguf`."""
     if (_SOURCE / "pyproject.toml").is_file():
         return f"in kern's source folder: pip install -e '.[{extra}]'"
     return f"pip install 'kern-runtime[{extra}]'"
 
 
 class KernError(Exception):
-    """Something a user can act on: what is wrong, and what to do next.
+    """An error that a user can act on: what is wrong, and what to do next.
 
     `code` names the kind of failure and is stable; `exit_code` is what the command line exits with:
-    1 where the answer is no (invalid, failed), 2 for usage, unreadable files and absent devices.
+    1 if the answer is no (invalid, failed), 2 for wrong usage, unreadable files and missing devices.
     """
 
     code: ClassVar[str] = "error"

@@ -1,4 +1,4 @@
-"""Who uses what: one walk over the kernels and programs."""
+"""Which names a manifest mentions, and where."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _needed(
 
 
 def symbol_range(manifest: Manifest, program: str, symbol: str) -> Interval:
-    """The values of a declared symbol that `program` takes."""
+    """The range of a declared symbol in `program`."""
     whole, narrowed = manifest.symbols[symbol], manifest.programs[program].symbols.get(symbol)
     low = whole.min if narrowed is None or narrowed.min is None else narrowed.min
     high = whole.max if narrowed is None or narrowed.max is None else narrowed.max

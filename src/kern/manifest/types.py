@@ -25,7 +25,7 @@ class Meta(Wire):
 
 
 class Symbol(Wire):
-    """A scalar given at each call, with its inclusive bounds."""
+    """A scalar given for each call, with its inclusive bounds."""
 
     min: Int = 1
     max: Int
@@ -242,7 +242,7 @@ class Impl(Wire):
 
 
 class Kernel(Wire):
-    """An interface (`params`) and the implementation behind it."""
+    """An interface (`params`) and its implementation."""
 
     params: tuple[Param, ...]
     impl: Impl

@@ -1,4 +1,4 @@
-"""Rule 7, aliases: one address given twice to a dispatch, or an operator whose result overlaps what it reads."""
+"""Rule 7, aliases: one address given twice to a dispatch, or an operator whose result overlaps its factors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kern.manifest.effects import Access
 
 
 def _folded(offset: int) -> Mapping[str, str]:
-    """A program that multiplies a part of a buffer into another part of it, `offset` bytes on."""
+    """A program that multiplies a part of a buffer into another part of it, `offset` bytes further on."""
     params = '["out buffer<bf16>", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]'
     forwarded = ", ".join(f'{{"arg": {index}}}' for index in range(6))
     launch = f'"params": {params}, "block": [1, 1, 1], "grid": [1, 1, 1], "args": [{forwarded}]'
@@ -26,10 +26,10 @@ def _folded(offset: int) -> Mapping[str, str]:
 SAME_ADDRESS = Code(
     "K0720",
     "one address for two parameters, and one of them is written",
-    "A kernel may rely on what it writes being nothing else that it is given, and data flow is checked parameter by "
-    "parameter. A kernel that works in place says so: its interface has one `inout` parameter, which its "
-    "steps may forward to several of a launch. Views of one buffer at different offsets are not refused, since only "
-    "the kernel knows how far each reaches.",
+    "A kernel may assume that what it writes is not passed to it a second time, and data flow is checked for each "
+    "parameter alone. A kernel that works in place has one `inout` parameter, which its steps may forward to several "
+    "parameters of a launch. Views of one buffer at different offsets are accepted, since the manifest does not say "
+    "how many bytes a kernel accesses from each.",
     Example(
         {"/programs/fill/dispatches/1/args/0/buf": '"mixed"', "/programs/fill/dispatches/2/args/0/buf": '"mixed"'},
         {"/programs/fill/dispatches/1/args/0/buf": '"scaled"', "/programs/fill/dispatches/2/args/0/buf": '"mixed"'},
@@ -38,8 +38,8 @@ SAME_ADDRESS = Code(
 OPERATOR_OVERLAP = Code(
     "K0721",
     "matrix product that overlaps its own factors",
-    "C takes m·n elements, A m·k and W n·k, counted from the argument's offset. Where C shares a byte with A or W, the "
-    "operator overwrites what it has yet to read. Write C elsewhere.",
+    "C has m·n elements, A m·k and W n·k, from the argument's offset on. Where C shares a byte with A or W, the "
+    "operator overwrites data that it has not read yet. Write C to other memory.",
     Example(_folded(4096), _folded(8192)),
 )
 
@@ -66,7 +66,7 @@ def check(accesses: Sequence[Access], path: Path) -> list[Diagnostic]:
 
 
 def overlap(operands: Sequence[tuple[Access, int]], path: Path) -> Iterator[Diagnostic]:
-    """What of A and W the result C, the first operand, overlaps; each comes with its bytes."""
+    """The error that C, the first of an operator's operands, overlaps A or W; each operand comes with its size."""
     c, *factors = operands
     found = [name for name, factor in zip("AW", factors, strict=True) if _share_a_byte(*c, *factor)]
     if found:

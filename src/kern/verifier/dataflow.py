@@ -1,4 +1,4 @@
-"""Rule 8: data flow: nothing is read that nothing wrote, and nothing is written in vain."""
+"""Rule 8, data flow: nothing is read before it is written, and no result is left unread."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ _SUMMARY = "/programs/step/dispatches/3"
 
 NOTHING_WROTE = Code(
     "K0801",
-    "read of what nothing wrote",
-    "A workspace or output holds nothing at the start of a program: its memory served others before. Some earlier "
-    "dispatch of the same program must write it; a write to any part counts. What outlives a program is a carry.",
+    "read before any write",
+    "A workspace or output has no content at the start of a program: its memory was used for other buffers. An earlier "
+    "dispatch of the same program must write it; a write to any part counts. A buffer that outlives a program is a "
+    "carry.",
     edit("/programs/fill/dispatches/0/args/0/buf", '"scaled"', '"mixed"'),
 )
 INPUT_WRITTEN = Code(
     "K0802",
     "write to an input",
-    "Inputs belong to the host, which writes them between executions and relies on their content. Write to a "
-    "workspace, or declare the buffer a carry.",
+    "The host writes inputs between executions and relies on their content. Write to a workspace, or declare the "
+    "buffer a carry.",
     edit("/buffers/total/class", '"input"', '"carry"'),
 )
 WEIGHT_WRITTEN = Code(
     "K0803",
     "write to a weight",
-    "Weights are the tensors of a file, shared between executions and perhaps mapped read-only. Write to a workspace.",
+    "Weights are tensors of a file, shared between executions and possibly mapped read-only. Write to a workspace.",
     edit("/buffers/total/class", '"weight"', '"carry"'),
 )
 OUTPUT_NEVER_WRITTEN = Code(
     "K0804",
     "output that no program writes",
-    "The host would always read zeros. Some program writes each output; one that leaves only state behind writes "
-    "none, which is fine. Take the output out, or write it.",
+    "The host would always read zeros. Each output is written by at least one program; a program need not write any. "
+    "Remove the output, or write it.",
     edit(f"{_SUMMARY}/args/0/buf", '"mixed"', '"peak"'),
 )
 CARRY_NEVER_WRITTEN = Code(
     "K0805",
     "carry that no program writes",
-    "A carry hands results from one execution to later ones, and this one would always hold zeros. What the host "
+    "A carry passes results of one execution to later ones, and this one would always be zero. A buffer that the host "
     "provides is an input.",
     edit("/buffers/signal/class", '"carry"', '"input"'),
 )
 STATE_NEVER_WRITTEN = Code(
     "K0806",
     "state that no kernel writes",
-    "A state is zero at load, and the host cannot write it: one that kernels only read would always hold zeros. What "
-    "comes with the model is a weight, and what the host provides is an input.",
+    "A state is zero after loading, and the host cannot write it: one that kernels only read would always be zero. "
+    "Data that comes with the model is a weight, and data that the host provides is an input.",
     Example(
         {
             "/kernels/record/params/1": '"in ptr align 16"',
@@ -63,9 +64,9 @@ STATE_NEVER_WRITTEN = Code(
 WORKSPACE_NEVER_READ = Code(
     "K0807",
     "workspace that nothing reads",
-    "A workspace ends with its program, so a dispatch that writes nothing but workspaces that no dispatch reads does "
-    "nothing. A dispatch that must be given somewhere to put a second result, which nobody wants, is not refused. What "
-    "the host reads is an output.",
+    "A workspace ends with its program, so a dispatch that writes only workspaces that no dispatch reads has no "
+    "effect. An unread workspace is accepted where it takes a second result of a dispatch. A buffer that the host "
+    "reads is an output.",
     Example(
         {
             "/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}',
@@ -90,7 +91,7 @@ def check_buffers(scope: Scope) -> Iterator[Diagnostic]:
         class_ = buffers[name].class_
         code = OUTPUT_NEVER_WRITTEN if class_ == "output" else CARRY_NEVER_WRITTEN
         yield code.at(
-            ("buffers", name), f"no program writes the {class_} `{name}`", "write it, or take it out", anchor="key"
+            ("buffers", name), f"no program writes the {class_} `{name}`", "write it, or remove it", anchor="key"
         )
     yield from _never_read(scope, calls)
     given = {n for n, buffer in buffers.items() if buffer.class_ in ("input", "weight", "carry")}
@@ -114,7 +115,7 @@ def _program(scope: Scope, calls: Iterable[Iterable[Access]], written: set[str],
             if access.reads and access.name not in written:
                 written.add(access.name)  # reported once
                 location = (*path, index, "args", access.position)
-                message = f"nothing in this program wrote `{access.name}` before"
+                message = f"`{access.name}` is read before anything in this program writes it"
                 yield NOTHING_WROTE.at(location, message, "write it in an earlier dispatch, or read another buffer")
         for access in results:
             class_ = scope.manifest.buffers[access.name].class_
@@ -127,7 +128,7 @@ def _program(scope: Scope, calls: Iterable[Iterable[Access]], written: set[str],
 
 
 def _never_read(scope: Scope, calls: Sequence[Sequence[Access]]) -> Iterator[Diagnostic]:
-    """Workspaces that nothing reads, and that no dispatch writes besides another result."""
+    """Workspaces that nothing reads, and that no dispatch writes together with another result."""
     wanted = {access.name for call in calls for access in _buffers(call) if access.reads}
     workspaces = {name for name, buffer in scope.manifest.buffers.items() if buffer.class_ == "workspace"}
     wanted |= scope.manifest.buffers.keys() - workspaces
@@ -138,9 +139,9 @@ def _never_read(scope: Scope, calls: Sequence[Sequence[Access]]) -> Iterator[Dia
             useful.update(access.name for access in written if access.kind == "buffer")
     for name in scope.manifest.buffers:
         if name in scope.usage.buffers and name not in useful:
-            message = f"nothing reads `{name}`, and what writes it writes nothing else"
+            message = f"nothing reads `{name}`, and no dispatch that writes it has another result"
             location = ("buffers", name)
-            yield WORKSPACE_NEVER_READ.at(location, message, "read it, or take the dispatch out", anchor="key")
+            yield WORKSPACE_NEVER_READ.at(location, message, "read it, or remove the dispatch", anchor="key")
 
 
 def check_states(scope: Scope) -> Iterator[Diagnostic]:

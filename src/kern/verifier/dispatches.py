@@ -35,43 +35,43 @@ _RECORD = "/programs/fill/dispatches/2"
 KERNEL_UNKNOWN = Code(
     "K0701",
     "unknown kernel",
-    "A dispatch calls a kernel that `kernels` declares, by its name there and not by the symbol in its file. Declare "
-    "the kernel, or fix its name.",
+    "A dispatch names a kernel declared in `kernels`, not the symbol in a kernel file. Declare the kernel, or fix its "
+    "name.",
     edit(f"{_SCALE}/kernel", '"scale_f32"', '"scale"'),
 )
 BUFFER_UNKNOWN = Code(
     "K0702",
     "unknown buffer",
-    "An argument names a buffer that `buffers` declares. A kernel's scratch is not one of them.",
+    "An argument names a buffer declared in `buffers`. The scratch of a kernel is not a buffer.",
     edit(f"{_SCALE}/args/1/buf", '"mix"', '"mixed"'),
 )
 STATE_UNKNOWN = Code(
     "K0703",
     "unknown state",
-    "An argument names a state that `states` declares. Buffers are named by `buf`.",
+    "An argument names a state declared in `states`. Buffers are named by `buf`.",
     edit(f"{_RECORD}/args/1/state", '"past"', '"history"'),
 )
 SYMBOL_UNKNOWN = Code(
     "K0704",
     "unknown symbol in an argument",
-    "A scalar argument is computed from symbols that `symbols` declares; their bounds show that it fits. Declare the "
-    "symbol, or fix its name.",
+    "A scalar argument is computed from symbols declared in `symbols`; their bounds prove that it fits its type. "
+    "Declare the symbol, or fix its name.",
     edit(f"{_RECORD}/args/2/sym", '"begin"', '"start"'),
 )
 ARGUMENT_COUNT = Code(
     "K0705",
-    "dispatch arguments and interface differ in number",
-    "A dispatch gives one argument for each parameter of the kernel's interface, in the same order. The parameters of "
-    "single launches behind it do not count.",
+    "wrong number of dispatch arguments",
+    "A dispatch has one argument for each parameter of the kernel's interface, in the same order. The parameters of "
+    "its steps do not count.",
     edit(f"{_SCALE}/args", '[{"buf": "scaled"}, {"buf": "mixed"}]',
          '[{"buf": "scaled"}, {"buf": "mixed"}, {"f32": 0.5}]'),
 )  # fmt: skip
 TOO_MANY_LAUNCHES = Code(
     "K0719",
     "too many launches",
-    "A dispatch makes every launch of its kernel, so a short file can ask for billions. All dispatches of all programs "
-    "together may make launches of 1,048,576 arguments, counting one more for each launch: a hundred times what large "
-    "models take. Give a kernel fewer steps, or dispatch it less often.",
+    "A dispatch runs every step of its kernel, so a short file can ask for billions of launches. The launches of all "
+    "programs together may have 1,048,576 arguments, counting one more for each launch: a hundred times what large "
+    "models need. Give a kernel fewer steps, or dispatch it less often.",
     Example(
         {
             "/kernels/record/impl/steps": f"[{', '.join([_RECORD_STEP] * 512)}]",
@@ -83,7 +83,7 @@ TOO_MANY_LAUNCHES = Code(
 
 
 def check(scope: Scope, broken: Container[str]) -> Iterator[Diagnostic]:
-    """Everything of rule 7. Of the `broken` kernels' steps nothing more is checked."""
+    """Rule 7. The steps of `broken` kernels are not checked against their dispatches."""
     manifest = scope.manifest
     of_kernel = {
         name: sum(1 + len(step.args) for step in kernel.impl.steps) for name, kernel in manifest.kernels.items()
@@ -120,8 +120,8 @@ def _dispatch(scope: Scope, program: str, dispatch: Dispatch, path: Path) -> lis
         hint = scope.names["kernel"].hint(dispatch.kernel)
         errors.append(KERNEL_UNKNOWN.at((*path[:-1], "kernel"), f"unknown kernel `{dispatch.kernel}`", hint))
     else:
-        message = f"{counted(len(dispatch.args), 'argument')}, and `{dispatch.kernel}` takes {len(kernel.params)}"
-        errors.append(ARGUMENT_COUNT.at(path, message, "give one for each parameter"))
+        message = f"{counted(len(dispatch.args), 'argument')}; `{dispatch.kernel}` takes {len(kernel.params)}"
+        errors.append(ARGUMENT_COUNT.at(path, message, "give one argument for each parameter"))
     for index, arg in enumerate(dispatch.args):
         errors += _unknown(scope, arg, (*path, index))
     return errors

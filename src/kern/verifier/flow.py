@@ -1,4 +1,4 @@
-"""Rule 6, order: what an implementation's steps read and write of its interface and scratch, one after the other."""
+"""Rule 6, order: the reads and writes of interface parameters and scratch, step by step."""
 
 from __future__ import annotations
 
@@ -18,36 +18,35 @@ _FINAL = "/kernels/summarize/impl/steps/1"
 OUT_NEVER_WRITTEN = Code(
     "K0604",
     "`out` parameter that no step writes",
-    "The interface promises that this argument holds a result afterwards, and no step writes it. Later dispatches "
-    "would read whatever the memory held. Forward the argument to a step that writes it, or take it out of the "
-    "interface.",
+    "The interface promises that the kernel writes this argument, and no step does. Later dispatches would read "
+    "whatever was in memory. Forward the argument to a step that writes it, or remove it from the interface.",
     edit(f"{_FINAL}/args/0", '{"arg": 1}', '{"arg": 0}'),
 )
 OUT_READ_FIRST = Code(
     "K0605",
     "`out` parameter read before it is written",
-    "`out` promises that what was there before does not matter. A step that reads it before another has written it "
-    "would take in whatever was left there. Make the parameter `inout` if its old content counts.",
+    "`out` promises that the kernel does not read the previous content, and this step does, since no earlier step has "
+    "written the argument. Make the parameter `inout` if the previous content matters.",
     edit(f"{_FINAL}/params/0", '"inout buffer<f32>"', '"out buffer<f32>"'),
 )
 INOUT_NEVER_WRITTEN = Code(
     "K0606",
     "`inout` parameter that no step writes",
-    "The interface says that the kernel changes this argument, and no step does. Declare it `in`, so that callers may "
-    "pass weights and inputs and the data flow tells the truth.",
+    "The interface says that the kernel writes this argument, and no step does. Declare it `in`, so that callers may "
+    "pass weights and inputs.",
     edit(f"{_FINAL}/params/1", '"in buffer<f32>"', '"inout buffer<f32>"'),
 )
 SCRATCH_READ_FIRST = Code(
     "K0611",
     "scratch read before it is written",
-    "Scratch holds nothing when a kernel starts: others use the same memory. Write it in an earlier step, or declare "
-    "it `keep`, which makes it private, zero at load and kept between executions.",
+    "Scratch has no content when a kernel starts: other kernels use the same memory. Write it in an earlier step, or "
+    "declare it `keep`: then it is private, zero after loading, and kept between executions.",
     edit("/kernels/summarize/impl/scratch/count/keep", "false", "true"),
 )
 SCRATCH_UNUSED = Code(
     "K0612",
     "unused scratch",
-    "Memory is reserved for scratch that no step is given. Take it out, or pass it on.",
+    "Memory is reserved for scratch that no step uses. Remove it, or pass it to a step.",
     Example(
         {"/kernels/scale/impl/scratch": '{"spare": {"dtype": "f32", "shape": [128]}}'},
         {
@@ -60,15 +59,15 @@ SCRATCH_UNUSED = Code(
 KEPT_NEVER_WRITTEN = Code(
     "K0615",
     "kept scratch that no step writes",
-    "Kept scratch is zero at load, and nothing but the kernel's own steps can change it: one that they only read would "
-    "be zero for ever. Let a step write it, or give the steps a literal.",
+    "Kept scratch is zero after loading, and only the steps of its kernel can change it: if they only read it, it is "
+    "always zero. Let a step write it, or pass a literal.",
     edit(f"{_FINAL}/params/3", '"in buffer<i32>"', '"inout buffer<i32>"'),
 )
 SCRATCH_NEVER_READ = Code(
     "K0616",
     "scratch that no step reads",
-    "Scratch cannot be seen from outside its kernel, so a step that writes nothing but scratch that no step reads does "
-    "nothing. A step that must be given somewhere to put a second result, which nobody wants, is not refused.",
+    "Scratch is not visible outside its kernel, so a step that writes only scratch that no step reads has no effect. "
+    "Unread scratch is accepted where it takes a second result of a step.",
     edit("/kernels/summarize/impl/steps/1/args/2", '{"arg": 2}', '{"scratch": "part"}'),
 )
 
@@ -76,11 +75,11 @@ SCRATCH_NEVER_READ = Code(
 def check(kernel: Kernel, path: Path, scratch_resolves: bool) -> Iterator[Diagnostic]:
     """The order of reads and writes through one implementation, whose forwarded arguments all resolve.
 
-    Without `scratch_resolves` a misnamed scratch may be any of those declared, so nothing is said of scratch.
+    Without `scratch_resolves` an unknown scratch may be any of those declared, so scratch is not checked.
     """
     steps = [step_accesses(step, None) for step in kernel.impl.steps]
     yield from _read_first(kernel, steps, path, scratch_resolves)
-    # An `out` parameter that a step reads has been written before, or was just reported.
+    # An `out` parameter that a step reads was written before, or was just reported.
     settled = {a.interface for step in steps for a in step if a.writes or _is_out(kernel, a)}
     for index, param in enumerate(kernel.params):
         if param.writes and index not in settled:
@@ -96,7 +95,7 @@ def _is_out(kernel: Kernel, access: Access) -> bool:
 
 
 def _read_first(kernel: Kernel, steps: Sequence[Step], path: Path, scratch_resolves: bool) -> Iterator[Diagnostic]:
-    """`out` parameters and scratch that a step reads before any wrote them, each reported once."""
+    """`out` parameters and scratch that are read before any step wrote them, each reported once."""
     filled: set[object] = {("scratch", name) for name, scratch in kernel.impl.scratch.items() if scratch.keep}
     filled |= {("parameter", str(i)) for i, param in enumerate(kernel.params) if param.direction != "out"}
     for index, step in enumerate(steps):
@@ -107,20 +106,20 @@ def _read_first(kernel: Kernel, steps: Sequence[Step], path: Path, scratch_resol
             filled.add(key)
             location = (*path, "impl", "steps", index, "args", access.position)
             if access.kind == "parameter":
-                message = f"interface parameter {access.name} is `out`, and no earlier step wrote it"
+                message = f"interface parameter {access.name} is `out`, and no earlier step writes it"
                 yield OUT_READ_FIRST.at(location, message, "write it first, or make it `inout`")
             elif scratch_resolves:
-                message = f"no earlier step wrote `{access.name}`"
+                message = f"no earlier step writes `{access.name}`"
                 yield SCRATCH_READ_FIRST.at(location, message, "write it first, or declare it `keep`")
         filled.update((access.kind, access.name) for access in step if access.writes)
 
 
 def _scratch(kernel: Kernel, steps: Sequence[Step], path: Path) -> Iterator[Diagnostic]:
-    """Scratch that is not used, or used in vain."""
+    """Scratch that is not used, or only written, or only read."""
     accesses = [access for step in steps for access in step if access.kind == "scratch"]
     read = {access.name for access in accesses if access.reads}
     written = {access.name for access in accesses if access.writes}
-    # Scratch that is not read itself is of use where it comes with another result of its step.
+    # Scratch that no step reads may take a second result of a step.
     useful = set(read)
     for step in steps:
         results = [access for access in step if access.writes]
@@ -129,13 +128,13 @@ def _scratch(kernel: Kernel, steps: Sequence[Step], path: Path) -> Iterator[Diag
     for name, scratch in kernel.impl.scratch.items():
         location = (*path, "impl", "scratch", name)
         if name not in read | written:
-            yield SCRATCH_UNUSED.at(location, f"no step uses `{name}`", "take it out", anchor="key")
+            yield SCRATCH_UNUSED.at(location, f"no step uses `{name}`", "remove it", anchor="key")
         elif scratch.keep and name not in written:
             message = f"no step writes `{name}`, so it is always zero"
-            yield KEPT_NEVER_WRITTEN.at(location, message, "write it in a step, or take it out", anchor="key")
+            yield KEPT_NEVER_WRITTEN.at(location, message, "write it in a step, or remove it", anchor="key")
         elif name not in useful:
-            message = f"no step reads `{name}`, and what writes it writes nothing else"
-            yield SCRATCH_NEVER_READ.at(location, message, "read it, or take it and its step out", anchor="key")
+            message = f"no step reads `{name}`, and no step that writes it has another result"
+            yield SCRATCH_NEVER_READ.at(location, message, "read it, or remove it and its step", anchor="key")
 
 
 CODES = (

@@ -1,4 +1,4 @@
-"""Rule 5, built-in operators: their interfaces, and what a step may say of one."""
+"""Rule 5, built-in operators: the steps that call them."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _PARAMS = '["{}", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]'
 
 EXTERN_UNKNOWN = Code(
     "K0517",
-    "unknown extern",
-    "A symbol that begins with `extern:` names an operator built into the device. There are few of them and every "
-    "device has the same ones. Anything else comes as a kernel file.",
+    "unknown operator",
+    "A symbol that begins with `extern:` names an operator built into the device. There are only a few, the same for "
+    "every device. Everything else needs a kernel file.",
     edit(f"{_STEP}/symbol", '"extern:matmul"', '"extern:cublaslt_bf16_tn_f32"'),
 )
 EXTERN_INTERFACE = Code(
     "K0518",
-    "parameters other than the extern's",
-    "An operator built into the device has a fixed interface, and its step lists exactly these parameters. For the "
-    "matrix products: C, A, W and the extents m, n, k, where C is `inout` if the product is added to it.",
+    "wrong parameters for an operator",
+    "A built-in operator has a fixed interface, and its step lists exactly these parameters. Those of a matrix product "
+    "are C, A, W and the extents m, n, k; C is `inout` if the product is added to it.",
     edit(f"{_STEP}/params", _PARAMS.format("out buffer<bf16>"), _PARAMS.format("out buffer<f32>")),
 )
 EXTERN_FILE = Code(
     "K0519",
-    "kernel file or shared memory of an extern",
-    "An operator built into the device comes from no file and manages its own shared memory, so `cubin`, `sha256` and "
-    "`shared_mem` mean nothing here. Take them out.",
+    "kernel file or shared memory for an operator",
+    "A built-in operator has no kernel file and manages its own shared memory, so `cubin`, `sha256` and `shared_mem` "
+    "have no meaning here. Remove them.",
     edit(f"{_STEP}/symbol", '"extern:cublaslt_bf16_tn_f32", "cubin": "product.cubin"',
          '"extern:cublaslt_bf16_tn_f32"'),
 )  # fmt: skip
 EXTERN_GEOMETRY = Code(
     "K0520",
-    "launch geometry of an extern",
-    "The device chooses how to launch its own operators; block and grid of such a step are [1, 1, 1] and say nothing. "
-    "A number here would look as if it were obeyed.",
+    "launch geometry for an operator",
+    "The device chooses the launch geometry of its operators; block and grid of such a step are [1, 1, 1]. Any other "
+    "number would have no effect.",
     edit(f"{_STEP}/grid", '[{"sym": "rows"}, 1, 1]', "[1, 1, 1]"),
 )
 EXTERN_ATTRIBUTE = Code(
     "K0521",
-    "launch attribute on an extern",
-    "`pdl`, `cluster` and `cooperative` are promises about, or demands of, a kernel's own code. The device launches "
-    "its operators as it sees fit.",
+    "launch attribute on an operator",
+    "`pdl`, `cluster` and `cooperative` describe how the code of a kernel must be launched. The device decides how to "
+    "launch its operators.",
     edit(f"{_STEP}/pdl", "true", "false"),
 )
 
@@ -56,23 +56,23 @@ def check(step: Step, known: Names, path: Path) -> Iterator[Diagnostic]:
     """A step whose symbol begins with `extern:`; `known` are the operators."""
     name, operator = step.extern, operator_of(step)
     if operator is None:
-        message = f"no device has an operator `{name}`"
+        message = f"unknown operator `{name}`"
         yield EXTERN_UNKNOWN.at((*path, "symbol"), message, known.hint(str(name)))
     elif not operator.fits(step.params):
-        message = f"`{name}` does not take these parameters"
+        message = f"`{name}` has other parameters"
         hint = f"write {', '.join(map(str, operator.params))}"
         yield EXTERN_INTERFACE.at(_first_difference(step.params, operator.params, path), message, hint)
     for field in ("cubin", "sha256"):
         if getattr(step, field) is not None:
-            yield EXTERN_FILE.at((*path, field), f"`{field}` on an operator", "take it out")
+            yield EXTERN_FILE.at((*path, field), f"`{field}` on an operator", "remove it")
     if step.shared_mem != 0:
-        yield EXTERN_FILE.at((*path, "shared_mem"), "`shared_mem` on an operator", "take it out")
+        yield EXTERN_FILE.at((*path, "shared_mem"), "`shared_mem` on an operator", "remove it")
     for field in ("block", "grid"):
         if getattr(step, field) != (1, 1, 1):
-            yield EXTERN_GEOMETRY.at((*path, field), f"the {field} of an operator", "write [1, 1, 1]")
+            yield EXTERN_GEOMETRY.at((*path, field), f"`{field}` on an operator", "write [1, 1, 1]")
     for field in ("pdl", "cluster", "cooperative"):
         if getattr(step, field):
-            yield EXTERN_ATTRIBUTE.at((*path, field), f"`{field}` on an operator", "take it out")
+            yield EXTERN_ATTRIBUTE.at((*path, field), f"`{field}` on an operator", "remove it")
 
 
 def _first_difference(given: tuple[Param, ...], wanted: tuple[Param, ...], path: Path) -> Path:

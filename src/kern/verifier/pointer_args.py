@@ -15,45 +15,45 @@ _RECORD = "/programs/fill/dispatches/2"
 
 ARGUMENT_KIND = Code(
     "K0706",
-    "dispatch argument of another kind",
+    "dispatch argument of the wrong kind",
     "A `buffer<dtype>` takes a buffer, a `ptr` takes a state, and a scalar takes a symbol, an expression or a literal "
-    "of its type. An address passed as a number, or a number as an address, would go wrong only on the device.",
+    "of its type. A number passed as an address, or the reverse, would fail only on the device.",
     edit(f"{_SCALE}/args/2", '{"buf": "mixed"}', '{"f32": 0.5}'),
 )
 DTYPE = Code(
     "K0707",
-    "buffer of another dtype",
-    "A buffer goes only to parameters that point to its own dtype; nothing is converted on the way. Pass another "
-    "buffer, or fix the dtype of the buffer or the parameter.",
+    "buffer of the wrong dtype",
+    "A buffer may be passed only to parameters that point to its dtype; nothing is converted. Pass another buffer, or "
+    "fix the dtype of the buffer or of the parameter.",
     edit(f"{_SCALE}/args/1/buf", '"signal"', '"mixed"'),
 )
 STATE_TO_BUFFER = Code(
     "K0708",
-    "state where a buffer belongs",
-    "A state is opaque bytes without a dtype and goes only to parameters declared `ptr`. A kernel that works on state "
-    "declares the parameter so.",
+    "state passed as a buffer",
+    "A state is opaque memory without a dtype and may be passed only to parameters declared `ptr`. Declare the "
+    "parameter of a kernel that uses a state as `ptr`.",
     edit(f"{_SCALE}/args/1", '{"state": "history"}', '{"buf": "mixed"}'),
 )
 MISALIGNED = Code(
     "K0713",
     "misaligned offset",
     "The address must be a multiple of the dtype's size, and of the `align` of the interface's parameter or of any "
-    "launch that it is forwarded to. Buffers start at multiples of 256 bytes and no better, states at multiples of "
-    "their own `align`, so alignment is a matter of the offset.",
+    "launch that it is forwarded to. Buffers start at multiples of 256 bytes, states at multiples of their `align`, so "
+    "the offset decides.",
     edit(f"{_SCALE}/args/1", '{"buf": "mixed", "offset": 8}', '{"buf": "mixed", "offset": 16}'),
 )
 OUTSIDE_BUFFER = Code(
     "K0714",
     "offset outside the buffer",
     "An offset is at least 0 and less than the bytes reserved for the buffer, at the upper bounds of its symbols over "
-    "all programs that use it. An address further on belongs to another buffer.",
+    "all programs that use it. Memory beyond it belongs to other buffers.",
     edit(f"{_SCALE}/args/1", '{"buf": "mixed", "offset": 32768}', '{"buf": "mixed", "offset": 32752}'),
 )
 OUTSIDE_STATE = Code(
     "K0715",
     "offset outside the state's granule",
-    "Of a state that grows with tokens, only the first granule is there at any capacity, so an offset is less than "
-    "bytes_per_token × granule; of a state per sequence, it is less than `bytes`. It selects a region inside.",
+    "At the smallest capacity a state per token has one granule, so an offset is less than bytes_per_token × granule. "
+    "For a state per sequence, it is less than `bytes`.",
     edit(f"{_RECORD}/args/1", '{"state": "history", "offset": 8192}', '{"state": "history", "offset": 8176}'),
 )
 
@@ -97,7 +97,7 @@ def kind(given: str, param: Param, path: Path) -> Diagnostic:
 
 
 def _granule_bytes(state: State) -> int | None:
-    """The bytes that are there at any capacity; None where the declaration has an error."""
+    """The bytes that exist at any capacity; None where the declaration has an error."""
     if (state.bytes_per_token is None) == (state.bytes is None) or state.granule < 1:
         return None
     size = state.bytes if state.bytes_per_token is None else state.bytes_per_token * state.granule
@@ -115,7 +115,7 @@ def outside(name: str, offset: int, size: int | None) -> str:
 
 
 def inside(offset: int, size: int | None) -> str:
-    """The fix for it: an offset may be too small or too large."""
+    """The fix for it: the offset may be too small or too large."""
     return "give an offset of 0 or more" if offset < 0 or size is None else f"give an offset below {size}"
 
 
@@ -124,7 +124,7 @@ def _misaligned(name: str, offset: int, alignment: int, base: int, path: Path) -
         message = f"offset {offset} is not a multiple of the {alignment} bytes that the kernel needs"
         return MISALIGNED.at((*path, "offset"), message, f"move it to a multiple of {alignment}")
     message = f"the kernel needs a multiple of {alignment} bytes, and `{name}` starts at a multiple of {base}"
-    return MISALIGNED.at(path, message, "ask for less alignment in the kernel, or for more in the state")
+    return MISALIGNED.at(path, message, "require less alignment in the kernel, or give the state more")
 
 
 CODES = (ARGUMENT_KIND, DTYPE, STATE_TO_BUFFER, MISALIGNED, OUTSIDE_BUFFER, OUTSIDE_STATE)

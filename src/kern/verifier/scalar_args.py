@@ -1,4 +1,4 @@
-"""Rule 7, scalars: whether symbols, expressions and literals fit the scalar type they are passed to."""
+"""Rule 7, scalars: symbols, expressions and literals against the scalar types that they are passed as."""
 
 from __future__ import annotations
 
@@ -18,37 +18,36 @@ _RECORD = "/programs/fill/dispatches/2"
 
 DOES_NOT_FIT = Code(
     "K0709",
-    "value that may not fit its scalar",
-    "A symbol or expression must fit the scalar type at every value that the program allows, or it would wrap around "
-    "unseen. Narrow the symbol's bounds, or let the kernel take a wider type.",
+    "value may not fit its scalar",
+    "A symbol or expression must fit the scalar type at every value that the program allows, or it could silently wrap "
+    "around. Narrow the symbol's bounds, or use a wider type in the kernel.",
     edit(f"{_RECORD}/args/3/expr", '{"mul": [{"sym": "rows"}, 67108864]}', '{"mul": [{"sym": "rows"}, 67108863]}'),
 )
 SYMBOL_TO_F32 = Code(
     "K0710",
-    "symbol for an f32",
-    "Symbols and expressions are integers, and f32 holds not every integer. A number that a kernel takes as f32 is a "
-    "literal; one that depends on the call is an integer parameter that the kernel converts.",
+    "symbol passed as f32",
+    "Symbols and expressions are integers, and f32 cannot represent every integer. Pass an f32 as a literal; pass a "
+    "number that depends on the call as an integer, and convert it in the kernel.",
     edit(f"{_SCALE}/args/2", '{"sym": "rows"}', '{"f32": 64.0}'),
 )
 LITERAL_TYPE = Code(
     "K0711",
-    "dispatch literal of another type",
-    "A literal is written with the type of the parameter it is for, and nothing is converted. So what is written is "
-    "what the kernel gets, bit for bit.",
+    "dispatch literal of the wrong type",
+    "A literal has the type of its parameter. Nothing is converted: the kernel gets exactly what is written.",
     edit(f"{_RECORD}/args/3", '{"i32": 128}', '{"u32": 128}'),
 )
 LITERAL_RANGE = Code(
     "K0712",
     "dispatch literal out of range",
-    "A literal's value is one that its type can hold; an f32 stays finite when rounded to single precision. Any other "
-    "would wrap around or become infinite unseen.",
+    "A literal fits its type; an f32 stays finite when rounded to single precision. Other values would silently wrap "
+    "around or become infinite.",
     edit(f"{_SCALE}/args/2", '{"f32": 1e39}', '{"f32": 1e38}'),
 )
 FACTOR = Code(
     "K0717",
     "factor or divisor below 1 in an argument",
-    "The number in `mul` and `ceil_div` is at least 1. So every expression grows with its symbols, and its bounds are "
-    "its values at theirs.",
+    "The number in `mul` and `ceil_div` is at least 1. Every expression then increases with its symbols, and its "
+    "bounds are its values at their bounds.",
     edit(f"{_RECORD}/args/3/expr/mul/1", "-128", "128"),
 )
 
@@ -60,8 +59,8 @@ def computed(expr: Expr, scalar: Scalar, ranges: SymbolRanges, path: Path) -> Di
     bounds, (low, high) = interval(expr, ranges), SCALAR_RANGE[scalar]
     if bounds is None or low <= bounds[0] <= bounds[1] <= high:
         return None
-    message = f"`{show(expr)}` is {number(bounds[0])} … {number(bounds[1])}, and {scalar} holds {range_of(scalar)}"
-    return DOES_NOT_FIT.at(path, message, "narrow a symbol's bounds, or take a wider type")
+    message = f"`{show(expr)}` is {number(bounds[0])} … {number(bounds[1])}; {scalar} holds {range_of(scalar)}"
+    return DOES_NOT_FIT.at(path, message, "narrow a symbol's bounds, or use a wider type")
 
 
 def literal(arg: Literals, scalar: Scalar, path: Path, mistyped: Code, outside: Code) -> Diagnostic | None:
@@ -75,7 +74,7 @@ def literal(arg: Literals, scalar: Scalar, path: Path, mistyped: Code, outside: 
 
 
 def literal_fits(literal: Literals) -> bool:
-    """Whether a literal's value is one of its type; an f32 must stay finite when rounded to single precision."""
+    """Whether a literal fits its type; an f32 must stay finite when rounded to single precision."""
     if literal.scalar != "f32":
         low, high = SCALAR_RANGE[literal.scalar]
         return low <= literal.value <= high

@@ -1,4 +1,4 @@
-"""Rule 9: what is declared and used by nothing, and programs that do nothing."""
+"""Rule 9: unused declarations, and programs that do nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SPARE = (
 SYMBOL_UNUSED = Code(
     "K0901",
     "unused symbol",
-    "Callers give a value for the symbols that their program uses, and nothing uses this one: no shape, no grid, no "
-    "shared memory, no argument. Bounds inside a program do not use it.",
+    "A symbol is used in a shape, a grid, the size of shared memory or an argument, and this one is used nowhere. "
+    "Bounds inside a program are not a use. Remove it, or use it.",
     Example(
         {"/symbols/spare": '{"max": 8}'},
         {"/symbols/spare": '{"max": 8}', "/kernels/scale/impl/steps/0/grid/1": '{"sym": "spare"}'},
@@ -28,8 +28,8 @@ SYMBOL_UNUSED = Code(
 STATE_UNUSED = Code(
     "K0902",
     "unused state",
-    "Memory would be kept for a state that no dispatch passes to a kernel. Usually a generator misspelt its name, or "
-    "left out the dispatch.",
+    "Memory would be allocated for a state that no dispatch passes to a kernel. Usually its name is misspelt, or the "
+    "dispatch is missing.",
     Example(
         {"/states/spare": '{"bytes": 64}'},
         {
@@ -41,8 +41,8 @@ STATE_UNUSED = Code(
 BUFFER_UNUSED = Code(
     "K0903",
     "unused buffer",
-    "No dispatch passes this buffer to a kernel, yet memory would be reserved for it, and a weight would be loaded. "
-    "Take it out, or pass it to the kernel that was meant to have it.",
+    "No dispatch passes this buffer to a kernel, but its memory would be allocated, and a weight would be loaded. "
+    "Remove it, or pass it to a kernel.",
     Example(
         {"/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}'},
         {
@@ -55,7 +55,7 @@ BUFFER_UNUSED = Code(
 KERNEL_UNUSED = Code(
     "K0904",
     "unused kernel",
-    "No dispatch calls this kernel. Its files would be asked for, checked and loaded for nothing.",
+    "No dispatch calls this kernel, but its files would be required, checked and loaded. Remove it, or dispatch it.",
     Example(
         {"/kernels/spare": _SPARE},
         {"/kernels/spare": _SPARE, "/programs/step/dispatches/1/kernel": '"spare"'},
@@ -64,14 +64,14 @@ KERNEL_UNUSED = Code(
 PARAM_UNUSED = Code(
     "K0905",
     "unused interface parameter",
-    "Every caller passes this argument and no step of the implementation takes it. Take it out of the interface, or "
-    "forward it.",
+    "Every dispatch passes this argument, and no step of the implementation uses it. Remove it from the interface, or "
+    "forward it to a step.",
     edit("/kernels/scale/impl/steps/0/args/2", '{"f32": 0.5}', '{"arg": 2}'),
 )
 NO_PROGRAMS = Code(
     "K0906",
     "no programs",
-    "Programs are what a manifest is for: without one nothing can be run. Add one that dispatches at least one kernel.",
+    "Without a program nothing in a manifest can be run. Add one that dispatches at least one kernel.",
     edit(
         "/programs",
         "{}",
@@ -86,7 +86,7 @@ NO_PROGRAMS = Code(
 NO_DISPATCHES = Code(
     "K0907",
     "program without dispatches",
-    "Running this program would do nothing. Take it out, or give it its dispatches.",
+    "Running this program would do nothing. Remove it, or add its dispatches.",
     Example(
         {"/programs/idle": '{"dispatches": []}'},
         {
@@ -100,7 +100,7 @@ NO_DISPATCHES = Code(
 def check(scope: Scope, broken: Container[str], unresolved: Container[str]) -> Iterator[Diagnostic]:
     """Everything of rule 9.
 
-    A reference that does not resolve may be the only use of anything of its kind: what is of an `unresolved` kind is
+    A reference that does not resolve may be the only use of something of its kind, so names of `unresolved` kinds are
     not reported as unused, nor are the parameters of `broken` kernels.
     """
     programs = scope.manifest.programs
@@ -109,7 +109,7 @@ def check(scope: Scope, broken: Container[str], unresolved: Container[str]) -> I
     for name, program in programs.items():
         if not program.dispatches:
             path: Path = ("programs", name, "dispatches")
-            yield NO_DISPATCHES.at(path, f"`{name}` dispatches nothing", "add a dispatch, or take the program out")
+            yield NO_DISPATCHES.at(path, f"`{name}` has no dispatches", "add a dispatch, or remove the program")
     for name, kernel in scope.manifest.kernels.items():
         if name not in broken:
             yield from _params(kernel, ("kernels", name))
@@ -121,8 +121,8 @@ def _params(kernel: Kernel, path: Path) -> Iterator[Diagnostic]:
     for index, param in enumerate(kernel.params):
         # Rule 6 reports one that should be written and is not.
         if index not in forwarded and not param.writes:
-            message = f"no step takes interface parameter {index}, `{param}`"
-            yield PARAM_UNUSED.at((*path, "params", index), message, "forward it, or take it out")
+            message = f"no step uses interface parameter {index}, `{param}`"
+            yield PARAM_UNUSED.at((*path, "params", index), message, "forward it, or remove it")
 
 
 def _declarations(scope: Scope, unresolved: Container[str]) -> Iterator[Diagnostic]:
@@ -139,7 +139,7 @@ def _declarations(scope: Scope, unresolved: Container[str]) -> Iterator[Diagnost
         for name in names if kind not in unresolved else ():
             if name not in used:
                 message = f"nothing uses the {kind} `{name}`"
-                yield code.at((f"{kind}s", name), message, "take it out, or use it", anchor="key")
+                yield code.at((f"{kind}s", name), message, "remove it, or use it", anchor="key")
 
 
 CODES = (

@@ -1,4 +1,4 @@
-"""All rules over one manifest, and the proof that none was broken."""
+"""All rules applied to a manifest, and the type that proves that it is valid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kern.verifier.scope import Scope
 
 
 class InvalidManifest(KernError):
-    """A manifest breaks rules; `diagnostics` says which, in the order of the rules."""
+    """An invalid manifest; `diagnostics` holds its errors in the order of the rules."""
 
     code: ClassVar[str] = "invalid-manifest"
     exit_code: ClassVar[int] = 1
@@ -44,7 +44,7 @@ _SEAL = object()
 
 @dataclass(frozen=True, slots=True)
 class VerifiedManifest:
-    """A manifest that breaks no rule, with the symbol ranges that it was verified over. Made by `verified`."""
+    """A valid manifest, and the symbol ranges that it was verified for. Made by `verified`."""
 
     manifest: Manifest
     ranges: Ranges
@@ -56,12 +56,12 @@ class VerifiedManifest:
 
 
 def check(manifest: Manifest) -> tuple[Diagnostic, ...]:
-    """Every error in `manifest` by rules 2 to 9, in their order; none where it is valid."""
+    """The errors in `manifest` by rules 2 to 9, in their order; none if it is valid."""
     return _diagnostics(Scope.of(manifest))
 
 
 def verified(manifest: Manifest) -> VerifiedManifest:
-    """`manifest`, proven. Raises InvalidManifest with every error."""
+    """`manifest`, verified. Raises InvalidManifest with its errors."""
     scope = Scope.of(manifest)
     if diagnostics := _diagnostics(scope):
         raise InvalidManifest(diagnostics)
@@ -69,7 +69,7 @@ def verified(manifest: Manifest) -> VerifiedManifest:
 
 
 def _diagnostics(scope: Scope) -> tuple[Diagnostic, ...]:
-    """The rules in phases: what follows from a reference that does not resolve is not checked."""
+    """The rules in phases: a check whose references do not all resolve would report the same cause again."""
     found = [
         *symbols.check(scope), *states.check(scope), *arrays.check(scope), *steps.check(scope), *interfaces.check(scope)
     ]  # fmt: skip
@@ -96,7 +96,7 @@ _BREAK_FORWARDING: Final = _ids(
     steps.NO_STEPS, steps.ARGUMENT_COUNT, steps.ARGUMENT_KIND,
     interfaces.ARG_OUT_OF_RANGE, interfaces.ARG_TYPE, interfaces.WRITE_THROUGH_IN,
 )  # fmt: skip
-"""Errors after which the steps of a kernel do not say what becomes of its interface's parameters."""
+"""Errors after which it is unclear what the steps of a kernel do with its interface parameters."""
 
 _BREAK_SCRATCH: Final = _ids(interfaces.SCRATCH_UNKNOWN, interfaces.SCRATCH_DTYPE)
 """The same for its scratch."""
@@ -113,7 +113,7 @@ _UNRESOLVED: Final[Mapping[str, frozenset[str]]] = {
     ),
     "kernel": _ids(dispatches.KERNEL_UNKNOWN),
 }  # fmt: skip
-"""Errors after which a use of something of a kind may be missing."""
+"""Errors after which a use of a name of some kind may be missing."""
 
 _RULES: Final = (symbols, states, arrays, steps, interfaces, flow, dispatches, dataflow, unused)
 CODES: Final[Mapping[str, Code]] = {
