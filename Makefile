@@ -7,19 +7,19 @@ SOURCES := $(shell find src/kern -type f -not -name '*.pyc')
 MINUTES ?= 10
 PROMPT ?= The three most important inventions of the nineteenth century were
 
-.PHONY: demo test test-slow test-gpu fuzz lint unit format docs wheel clean
+.PHONY: demo test test-slow test-aarch64 test-gpu fuzz lint unit format docs wheel clean
 
 BUILD_DEMO = $(BIN)/kern build smollm2 --draft $(DRAFT) --target host --force -o $(ARTIFACT)
 
-# A folder that this kern cannot run with the draft is built again: one of an older kern, or one without the draft.
+# A folder that this kern cannot run with the draft, made by an older kern or without the draft, is built again.
 demo: .venv/installed $(ARTIFACT)/manifest.json
 	@$(BIN)/kern run $(ARTIFACT) --spec --prompt-ids 0 --max-tokens 1 --quiet >/dev/null 2>&1 || $(BUILD_DEMO)
 	@$(BIN)/kern verify $(ARTIFACT) --target host
 	@$(BIN)/kern run $(ARTIFACT) --prompt "$(PROMPT)" --max-tokens 96
-	@echo; echo "The same again with the draft model; drafts that were right are in brackets:"; echo
+	@echo; echo "The same again with the draft model; accepted drafts are in brackets:"; echo
 	@$(BIN)/python examples/speculation/show.py $(ARTIFACT) "$(PROMPT)"
 
-# A folder that an older kern or an older draft went into is built again.
+# A folder made by an older kern or with an older draft is built again.
 $(ARTIFACT)/manifest.json: $(SOURCES) $(wildcard $(DRAFT)/*) | .venv/installed
 	@$(BUILD_DEMO)
 
@@ -32,16 +32,20 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/installed-dev
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile -m "not slow and not gpu and not aarch64"
 
 test-slow: .venv/installed-dev
-	$(BIN)/pytest -m "slow and not gpu"
+	$(BIN)/pytest -m "slow and not gpu and not aarch64"
 
-# What passed, on which card and of which commit, is then in build/test-gpu.json.
+# Host kernels for aarch64, cross-compiled and run under qemu: apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user.
+test-aarch64: .venv/installed-dev
+	$(BIN)/pytest -m aarch64
+
+# build/test-gpu.json then says what passed, on which card and at which commit.
 test-gpu: .venv/installed-dev
 	$(BIN)/pytest -m gpu --record build/test-gpu.json
 
-# Findings go to build/fuzz. Without SEED it is a new one each time.
+# Findings go to build/fuzz. Without SEED, each run uses a new one.
 fuzz: .venv/installed-dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 

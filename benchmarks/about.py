@@ -1,4 +1,4 @@
-"""What every result begins with: when, where and of what it was measured, and by which command."""
+"""The head of every result: when, where, on what and with which command it was measured."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How long the chain of a draft's tokens takes on a GPU, over the ways its kernel can be cut, as JSON on stdout.
+"""How long the chain of a draft's tokens takes on a GPU, for several ways to split its kernel, as JSON on stdout.
 
     python benchmarks/cuda_chain.py [--vocabulary 151936] [--rank 256] > benchmarks/results/h200-chain.json
 
 Random weights; a graph of seven steps, each chained to the one before by programmatic dependent launch. A figure is the
-median of several times of ten replays, between which nothing else runs: of what the L2 keeps from step to step, the
-first step of a replay has its share too. `gbps` counts the matrix alone.
+median of several times of ten replays, between which nothing else runs, so the first step of a replay also finds what
+the L2 keeps from step to step. `gbps` counts only the matrix.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from about import about
 from cuda_entries import Entries, Gpu
 
 from kern.device import open_device
-from kern.device.base import KernelLaunch
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_plan import CudaPlan, Tuning
 from kern.kernels.cuda_sizes import Round, Sizes
+from kern.manifest.launches import KernelLaunch
 
 BLOCK = 7
 SIZES = Sizes(hidden=128, ffn=128, q_heads=1, kv_heads=1, head_dim=64)

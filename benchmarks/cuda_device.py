@@ -1,12 +1,12 @@
-"""What the CUDA device itself costs, as JSON on stdout: launches, graphs, host traffic, placing files, reading.
+"""The costs of the CUDA device itself, as JSON on stdout: launches, graphs, host traffic, file upload, reading.
 
     python benchmarks/cuda_device.py [--gib 8] [--device cuda:0] [--folder /tmp] > benchmarks/results/cuda_device.json
 
-`--gib` is the size of the file whose placing is timed; it is written to `--folder` and read once before, so
-that the page cache holds it. Host times are medians; `us` is microseconds. A host time is that of lists short
-enough for the driver's queue, with nothing before them in it, so that no launch waits for the GPU; `ways` compares
-ways to make the same driver call: by ctypes as the device does, by ctypes holding Python's lock, by the bindings,
-with the call that takes no attributes, and a loop in C where there is a compiler, which is the driver's own share.
+`--gib` is the size of the file whose upload is timed; it is written to `--folder` and read once before, so that it
+is in the page cache. Host times are medians; `us` is microseconds. Host times are for lists that fit into the
+driver's empty queue, so that no launch waits for the GPU. `ways` compares ways to make the same driver call: ctypes
+as the device uses it, ctypes holding Python's lock, the bindings, the call without attributes, and a loop in C where
+there is a compiler, which is the driver's own share.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from about import about
 from cuda.bindings import driver
 
 from kern.device import open_device
-from kern.device.base import DeviceError, FileRegion, Function, KernelLaunch, Launch, OperatorLaunch, Stream
+from kern.device.base import DeviceError, FileRegion, Function, Stream
 from kern.device.cuda import cublaslt
 from kern.device.cuda.device import CudaDevice
 from kern.device.cuda.stream import CudaStream
+from kern.manifest.launches import KernelLaunch, Launch, OperatorLaunch
 from kern.manifest.params import Layout
 from kern.toolchain.nvrtc import compile_cubin
 
@@ -70,7 +71,7 @@ def launch(function: Function, params: bytes = b"", layout: Layout = NONE, *, pd
 
 
 def launching(device: CudaDevice, stream: CudaStream, launches: Sequence[Launch]) -> dict[str, float]:
-    """Host and whole time a launch: eager and as a graph."""
+    """Host time and total time per launch: eager and as a graph."""
     prepared = device.prepare(launches)
     graph = device.capture([prepared])
     found = {"prepare_us": timed(device.prepare, launches) / len(launches) * 1e6}
@@ -93,7 +94,7 @@ def launching(device: CudaDevice, stream: CudaStream, launches: Sequence[Launch]
 
 
 def ways(device: CudaDevice, stream: CudaStream, launch: KernelLaunch) -> dict[str, float]:
-    """Host microseconds a launch, by several ways to make the driver call."""
+    """Host microseconds per launch, for several ways to make the driver call."""
     prepared = device.prepare([launch])
     call = prepared.calls(stream)[0]
     config = prepared._launches[0].configuration
@@ -123,7 +124,7 @@ def ways(device: CudaDevice, stream: CudaStream, launch: KernelLaunch) -> dict[s
 
 
 def host_us(stream: Stream, action: Callable[[], object], calls: int = LAUNCHES) -> float:
-    """The median time of an action on an idle stream, in microseconds a call."""
+    """The median time of an action on an idle stream, in microseconds per call."""
     times = []
     for _ in range(ROUNDS):
         times.append(timed(action))
@@ -185,7 +186,7 @@ def placing(device: CudaDevice, folder: Path, size: int) -> dict[str, float]:
             regions = [FileRegion(at, min(step, size - at)) for at in range(0, size, step)]
             for attempt in ("first", "again"):
                 start = perf_counter()
-                placed = device.place(file.fileno(), regions, lambda done: None)
+                placed = device.load_regions(file.fileno(), regions, lambda done: None)
                 found[f"{name}_{attempt}_GB_per_s"] = size / (perf_counter() - start) / 1e9
                 placed.free()
     return found
@@ -199,7 +200,7 @@ def products(device: CudaDevice, stream: Stream) -> dict[str, object]:
 
     def bind(m: int, n: int, k: int) -> OperatorLaunch:
         name = "cublaslt_bf16_tn"
-        return OperatorLaunch(name, device.operator(name, [base, base + (64 << 20), base + (128 << 20), m, n, k]))
+        return OperatorLaunch(name, name, (base, base + (64 << 20), base + (128 << 20), m, n, k))
 
     found["create_s"] = timed(refused, bind, 0, 1, 1)
     found["first_bind_s"] = timed(bind, 1, 64, 64)

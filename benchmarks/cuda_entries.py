@@ -1,4 +1,4 @@
-"""Entries of the CUDA library launched on addresses, and graphs of them timed: what its benchmarks share."""
+"""Entries of the CUDA library launched on addresses, and graphs of them timed; shared by the benchmarks of kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from time import perf_counter
 
-from kern.device.base import Device, KernelLaunch, Module
+from kern.device.base import Device, Module
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.manifest.expressions import evaluate
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 

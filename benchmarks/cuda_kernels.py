@@ -1,10 +1,10 @@
-"""How fast the CUDA kernels of a Qwen3-4B step are, over the ways they can be cut; checked before they are timed.
+"""How fast the CUDA kernels of a Qwen3-4B step are, for several ways to split them; checked before they are timed.
 
     python benchmarks/cuda_kernels.py [--quick] [--json benchmarks/results/cuda_kernels.json]
 
 Random weights of the real shape, a graph of all launches of a decode step, each chained to the one before by
-programmatic dependent launch. Reported: for each tuning the whole step, with the context at 272 tokens, and each kernel
-alone; for the fastest one eight sequences, the step without each kernel, longer contexts; and the kernels of a prefill.
+programmatic dependent launch. Reported: for each tuning the whole step, with a context of 272 tokens, and each kernel
+alone; for the fastest, eight sequences, the step without each kernel, longer contexts; and the kernels of a prefill.
 A graph's figure is the median of several times, each of ten replays. Needs PyTorch, for memory and references.
 """
 
@@ -35,10 +35,10 @@ VARIED: list[dict[str, int]] = [
     {"ring_kb": 200, "slot_kb": 20},
     {"ring_kb": 200, "slot_kb": 40},
 ]
-"""What differs from the default tuning in those that the sweep tries."""
+"""What each tuning of the sweep changes from the default."""
 SPLITS = [4, 8, 16, 32]
 SOUND = 0.005
-"""Most error of a kernel, relative to the norm of its output: rounding to bf16 makes 0.002."""
+"""The largest allowed error of a kernel, relative to the norm of its output; rounding to bf16 gives 0.002."""
 
 
 def report(name: str, microseconds: float, size: float) -> None:
@@ -46,7 +46,7 @@ def report(name: str, microseconds: float, size: float) -> None:
 
 
 def differing_logits(model: Model, functions: Mapping[str, Any], launches: Sequence[Launch]) -> int:
-    """Logits that differ between kernels that overlap and the same ones one at a time, over a few steps."""
+    """How many logits of a few steps differ between overlapping kernels and the same ones run one at a time."""
     torch, logits = model.gpu.torch, []
     apart = [replace(launch, dependent=False) for launch in launches]
     for chain in (apart, launches):
@@ -59,7 +59,7 @@ def differing_logits(model: Model, functions: Mapping[str, Any], launches: Seque
 def sweep(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> list[dict[str, Any]]:
     """For each tuning the time of a step, of its products without the rest, and of each kernel alone; fastest first.
 
-    `sound`: kernels that overlap give the logits of the same ones one at a time, and are right.
+    `sound`: overlapping kernels give the same logits as when run one at a time, and these are correct.
     """
     results = []
     for tuning, modules in images.items():
@@ -79,7 +79,7 @@ def sweep(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: st
 
 
 def alone(model: Model, functions: Mapping[str, Any], plan: CudaPlan, seqs: int = 1) -> dict[str, float]:
-    """Each kind of kernel by itself, the time of one launch."""
+    """The time of one launch of each kind of kernel alone."""
     found = {}
     step = model.step(plan, seqs)
     for kind in dict.fromkeys(launch.kind for launch in step):
@@ -121,7 +121,7 @@ def contexts(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target:
 
 
 def measured(pool: ProcessPoolExecutor, target: str, quick: bool) -> dict[str, Any]:
-    """Everything: the sweep, then what the fastest tuning that is right does."""
+    """Everything: the sweep, then details of the fastest correct tuning."""
 
     def images_of(tunings: Sequence[Tuning], sizes: Sizes = SIZES) -> dict[Tuning, Mapping[str, bytes]]:
         plans = [CudaPlan(target, sizes, tuning) for tuning in tunings]

@@ -1,11 +1,13 @@
-"""What cublasLt's heuristic proposes for a model's products, as JSON on stdout: time, configuration, rounding.
+"""The candidates of cublasLt's heuristic for a model's products, as JSON on stdout: time, configuration, rounding.
 
     python benchmarks/cuda_products.py [--candidates 8] > benchmarks/results/cuda_products.json
 
 Each candidate is timed as the device times it when it chooses (weights from memory, median, microseconds). `sums`
 says what a product of whole numbers added to an old C in bfloat16 shows of an algorithm's rounding: `once` where
 each element is the exact sum rounded, `twice` where the product was rounded first, `either` where both would give
-what was found, else the largest error beyond the exact sum, as a share of |product| + |sum|.
+what was found, else the largest error beyond the exact sum, as a share of |product| + |sum|. `gain` holds the time of
+the heuristic's first proposal against that of the algorithm that the device chooses by time at first use: both are
+timed again, in turns, after the choice. `ratio` above 1.05 over a model's layers is what keeps the choice by time.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 import ml_dtypes
@@ -37,7 +40,7 @@ CONFIGURATION = {"id": 0, "tile": 1, "split_k": 2, "reduction": 3, "swizzle": 4,
 
 
 def configuration(algorithm: Algorithm) -> dict[str, int]:
-    """What an algorithm says of itself."""
+    """An algorithm's own attributes."""
     get = cublaslt._library()["cublasLtMatmulAlgoConfigGetAttribute"]
     found, value, written = {}, ctypes.c_int(0), ctypes.c_size_t(0)
     for name, attribute in CONFIGURATION.items():
@@ -70,6 +73,33 @@ def timed(products: Products, address: int, shape: Shape, most: int) -> list[dic
         return found
 
 
+def gained(products: Products, address: int, shape: Shape, turns: int = 7) -> dict[str, float]:
+    """Microseconds of the heuristic's first proposal and of the algorithm chosen by time, and their ratio."""
+    with problem_of(products, shape) as problem:
+        context, times = products._context, ([], [])
+        first = matmul_autotune.candidates(problem, 1, str(shape))[0]
+        chosen = matmul_autotune.fastest(context, problem, address, matmul_autotune.QUICK, str(shape))
+        with matmul_autotune._scratch(context, problem, 2 * context.attribute("L2_CACHE_SIZE")) as scratch:
+            calls = [scratch.call(problem, address, each) for each in (first, chosen)]
+            for _ in range(turns):
+                for call, each in zip(calls, times, strict=True):
+                    each.append(matmul_autotune._seconds(context, scratch, call, 9, str(shape)))
+    heuristic, timed_best = (median(each) * 1e6 for each in times)
+    return {"heuristic_us": heuristic, "chosen_us": timed_best, "ratio": heuristic / timed_best}
+
+
+def layer_gains(products: Products, address: int) -> dict[str, Any]:
+    """The gain of each product of a layer, and of the whole layer, by the number of tokens."""
+    gains: dict[str, Any] = {}
+    for m in (1, 2, 16, 64, 128, 512):
+        each = {
+            f"n{n}_k{k}": gained(products, address, Shape.of("cublaslt_bf16_tn", m, n, k, 0, 0, 0)) for n, k in LAYERS
+        }
+        heuristic, chosen = (sum(one[key] for one in each.values()) for key in ("heuristic_us", "chosen_us"))
+        gains[f"m{m}"] = {**each, "layer": {"ratio": heuristic / chosen}}
+    return gains
+
+
 def summed(device: CudaDevice, products: Products, m: int, n: int, k: int, most: int) -> list[dict[str, Any]]:
     """How each candidate rounds a sum in bfloat16."""
     random = np.random.default_rng(m * n + k)
@@ -86,8 +116,8 @@ def summed(device: CudaDevice, products: Products, m: int, n: int, k: int, most:
     with problem_of(products, shape) as problem:
         for candidate in matmul_autotune.candidates(problem, most, str(shape)):
             device.write(memories[0].address, c.reshape(-1).view(np.uint8).data, stream)
-            place = problem.placed(candidate, products._workspace.address)
-            status = place(*(memories[each].address for each in (2, 1, 0)))(ctypes.c_void_p(stream.number))
+            bind = problem.with_algorithm(candidate, products._workspace.address)
+            status = bind(*(memories[each].address for each in (2, 1, 0)))(ctypes.c_void_p(stream.number))
             result = np.frombuffer(device.read(memories[0].address, c.nbytes, stream).wait(), BF16).reshape(m, n)
             said = (
                 cublaslt.described(status) if status else sums(result.astype(np.float64), once, twice, exact, product)
@@ -124,8 +154,9 @@ def main() -> None:
         for m in (1, 16, 128, 512)
         for n, k in LAYERS
     }
+    gain = layer_gains(products, weights.address)
     rounding = {f"m{m}_n{n}_k{k}": summed(device, products, m, n, k, most) for m, n, k in SUMMED}
-    print(json.dumps({**about(["python", *sys.argv]), "times": times, "sums": rounding}, indent=1))
+    print(json.dumps({**about(["python", *sys.argv]), "gain": gain, "times": times, "sums": rounding}, indent=1))
     products.close()
     weights.free()
     device.close()

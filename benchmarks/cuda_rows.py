@@ -2,9 +2,9 @@
 
     python benchmarks/cuda_rows.py [--contexts 100,2000,8000] > benchmarks/results/cuda_rows.json
 
-The shape of Qwen3-4B, 36 layers each with keys of its own, and no products between them. A figure is microseconds a
-layer of a graph of all, and of each launch alone: `rows` and `rows_full` for eight rows, beside what `rows` takes the
-place of (`apart`: norms and rotation, then attention of a chunk) and attention of one token (`token`).
+The shape of Qwen3-4B, 36 layers, each with its own keys, without matrix products between them. A figure is
+microseconds per layer, of a graph of all layers and of each launch alone: `rows` and `rows_full` for eight rows, what
+`rows` replaces (`apart`: norms and rotation, then attention of a chunk), and attention of one token (`token`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cuda_entries import Entries, Gpu
 
 from kern.contracts.text import PAGE
 from kern.device import open_device
-from kern.device.base import KernelLaunch
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
+from kern.manifest.launches import KernelLaunch
 
 LAYERS, ROWS = 36, 8
 SIZES = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128)
@@ -74,7 +74,7 @@ class Layers:
         ]
 
     def times(self, call: str) -> dict[str, object]:
-        """Microseconds a layer: of a graph, and of each launch of a layer alone."""
+        """Microseconds per layer: of a graph, and of each launch of a layer alone."""
         launches = self.launches(call)
         kinds, apart = len(launches) // LAYERS, self.gpu.apart(launches)
         alone = [round(median(apart[kind::kinds]), 2) for kind in range(kinds)]

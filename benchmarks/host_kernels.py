@@ -2,10 +2,10 @@
 
     python benchmarks/host_kernels.py [--passes 20] [--json benchmarks/results/host_kernels.json]
 
-One row: every matrix of a SmolLM2-135M decode step (30 layers and the vocabulary's, 269 MB of bf16) is read once a
-pass; reported as a share of the read bandwidth that the device measures in the same run. 512 rows: GFLOP/s beside
-numpy's float32 product of the same sizes. Each figure is the best pass, since other work on the machine only ever
-slows one.
+One row: every matrix of a SmolLM2-135M decode step (30 layers and the vocabulary's, 269 MB of bf16) is read once
+per pass; reported as a share of the read bandwidth that the device measures in the same run. 512 rows: GFLOP/s, and
+those of numpy's float32 product of the same sizes. Each figure is the best pass, since other work on the machine can
+only slow a pass down.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 from about import about
 from numpy.typing import NDArray
 
-from kern.device.base import KernelLaunch
 from kern.device.host.device import HostDevice
 from kern.device.host.module import HostModule
 from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.interfaces import INTERFACES
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import layout
 
 LAYERS = 30
@@ -46,7 +46,7 @@ class Products:
         """C [m, n] = A [m, k] · W [n, k]ᵀ; bf16 is given as uint16."""
         pointers = [array.ctypes.data for array in (c, a, w)]
         params = struct.pack("=3Q3i", *pointers, a.shape[0], *w.shape)
-        function, where = self.module.function(entry), layout(INTERFACES[entry])
+        function, where = self.module.function(entry), layout(tuple(INTERFACES[entry].values()))
         return KernelLaunch(entry, function, (1, 1, 1), (1, 1, 1), 0, params, where)
 
     def call(self, launches: list[KernelLaunch]) -> Callable[[], None]:
@@ -56,7 +56,7 @@ class Products:
 
 
 def random_bf16(rng: np.random.Generator, *shape: int) -> NDArray[np.uint16]:
-    """Normal numbers cut to bf16, as their bits."""
+    """Normally distributed numbers truncated to bf16, as their bits."""
     return (rng.standard_normal(shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
@@ -72,7 +72,7 @@ def best(call: Callable[[], object], passes: int) -> float:
 
 
 def one_row(products: Products, rng: np.random.Generator, passes: int) -> dict[str, float]:
-    """Every matrix of a decode step, once a pass."""
+    """Every matrix of a decode step, once per pass."""
     shapes = [*MATRICES.values()] * LAYERS
     weights = random_bf16(rng, sum(n * k for n, k in [*shapes, VOCABULARY]))
     x, y, logits = random_bf16(rng, 1, 4096), np.zeros((1, 4096), np.uint16), np.zeros((1, VOCABULARY[0]), np.float32)
@@ -114,7 +114,7 @@ def many_rows(products: Products, rng: np.random.Generator, passes: int) -> dict
 
 
 def main() -> None:
-    """Measure, print, and keep the result where asked to."""
+    """Measure and print, and write the result to a file if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=20)
     parser.add_argument("--json", type=Path)

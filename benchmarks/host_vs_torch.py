@@ -29,7 +29,7 @@ ROUNDS = 7
 
 
 class TorchModel:
-    """The transformer of an artifact's weights, in float32, as one would write it for speed."""
+    """The transformer of an artifact's weights, in float32, written for speed."""
 
     def __init__(self, folder: Path, heads: int, kv_heads: int, eps: float) -> None:
         self.weights = {name: tensor.float() for name, tensor in load_file(folder / "weights.safetensors").items()}
@@ -40,7 +40,7 @@ class TorchModel:
 
     @torch.inference_mode()
     def prefill(self, ids: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Keys and values of every layer; what they do not depend on is not computed."""
+        """Keys and values of every layer, and nothing that they do not depend on."""
         w, d = self.weights, self.head_dim
         x = w["embedding"][ids]
         cos, sin = w["cos_sin"][: len(ids)].split(d // 2, dim=-1)

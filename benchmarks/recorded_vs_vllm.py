@@ -1,16 +1,16 @@
-"""Qwen3-4B on vLLM's own kernels under kern, beside vLLM itself: whole requests, and the time of each kernel of a step.
+"""Qwen3-4B on vLLM's kernels under kern, compared with vLLM itself: whole requests, and each kernel of a step.
 
     python benchmarks/recorded_vs_vllm.py RECORDED CONFIG_DIR [--own ARTIFACT] [--tokens 256] [--prompts 16,709]
 
 RECORDED is a folder built by `kern build qwen3 --random --config qwen3-4b --capture DUMP`, where DUMP records the same
 vLLM; ARTIFACT is the same on our own kernels. CONFIG_DIR is as for vs_vllm.py, which this extends: the engines take
-turns in one run. vLLM, with TRITON_ATTN, is there three times: as it is by default; with graphs but without
-torch.compile, so that it runs the very kernels that were recorded; and eagerly, as it was recorded.
+turns in one run. vLLM, with TRITON_ATTN, runs three times: with its defaults; with graphs but without torch.compile,
+so that it runs the same kernels that were recorded; and eagerly, as it was recorded.
 
-The table of kernels comes after that, in the same processes: CUPTI's times through torch's profiler, the same ruler for
-all, of a decode step (a request for 1 + N tokens less one for 1, over N) and of the first token. Between kernels is
-what a step takes as the caller sees it, less the time that kernels run; kernels that run at once count each for itself,
-so where launches overlap it is less than the time in which none runs, and may fall below 0. Prints JSON.
+The table of kernels follows, from the same processes: CUPTI's times through torch's profiler, measured alike for all,
+of a decode step (a request for 1 + N tokens minus one for 1, divided by N) and of the first token. The time between
+kernels is the step's time as the caller sees it, minus the time that kernels run. Overlapping kernels are counted
+separately, so with overlapping launches it is less than the time in which none runs, and may be negative. Prints JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PARTS = {
     "fused by torch.compile": "^triton_",
     "copies": "^Memcpy|^Memset",
 }
-"""The parts of a step by what kernels are called; the first that fits."""
+"""The parts of a step by kernel name; the first match counts."""
 
 Times = dict[str, tuple[float, float]]
 """Launches and microseconds of each kernel."""
@@ -65,7 +65,7 @@ def start(name: str, argument: str) -> Request:
 
 
 def kernel_times(request: Request, ids: Sequence[int], tokens: int) -> Times:
-    """What runs on the GPU during one request, after another like it."""
+    """What runs on the GPU during one request, after an identical one."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -87,7 +87,7 @@ def kernel_times(request: Request, ids: Sequence[int], tokens: int) -> Times:
 
 
 def step_times(first: Times, more: Times) -> Times:
-    """A decode step's, from a request for one token and one for STEPS more."""
+    """The same for a decode step, from a request for one token and one for STEPS more."""
     return {
         name: (
             (launches - first.get(name, (0, 0.0))[0]) / STEPS,
@@ -137,7 +137,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     folders = {"kern on vllm's kernels": options.recorded} | ({"kern": options.own} if options.own else {})
     started: list[Engine] = []
     try:
-        # One after another: vLLM takes what others allocate meanwhile for its own when it sizes its cache.
+        # One after another: vLLM counts memory that others allocate meanwhile as its own when it sizes its cache.
         for name, argument in {**folders, **dict.fromkeys(VLLM, options.config)}.items():
             log = options.logs / f"{re.sub(r'[^a-z]+', '-', name)}.log"
             started.append(Engine(name, [name, argument], log, __file__))

@@ -3,12 +3,12 @@
     python benchmarks/vs_vllm.py ARTIFACT CONFIG_DIR [--tokens 256] [--prompts 16,709] [--rounds 5]
 
 ARTIFACT is a folder built by `kern build qwen3 --random --config qwen3-4b --target sm_90a`; CONFIG_DIR holds the
-config.json of the same shape, which vLLM fills with random weights of its own. Batch 1, greedy, vLLM's defaults (graphs
-and torch.compile on), once for each attention backend. Each engine lives in a process of its own for the whole run, so
-that caches are warm; they take turns, so that a change of the card's clocks meets all of them.
+config.json of the same shape, which vLLM fills with its own random weights. Batch 1, greedy, vLLM's defaults (graphs
+and torch.compile on), once for each attention backend. Each engine has its own process for the whole run, so that
+caches are warm; they take turns, so that a change of the card's clocks affects all of them.
 
-First token: the time that a request for one token takes. Decode: a request for 1 + N tokens less that, over N. Both as
-the caller sees them, the median over the rounds after one that is not counted. Prints JSON.
+First token: the time of a request for one token. Decode: the time of a request for 1 + N tokens minus that, divided by
+N. Both as the caller sees them, the median over the rounds after one that is not counted. Prints JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VLLM_ENVIRONMENT = {
 Request = Callable[[Sequence[int], int], int]
 """Prompt ids and a number of tokens → the number generated."""
 Task = Callable[[Request, Sequence[int], int], Any]
-"""A request with its arguments → what is found out by it."""
+"""A request with its arguments → its result."""
 
 
 def kern_engine(artifact: str) -> Request:
@@ -97,7 +97,7 @@ TASKS: Mapping[str, Task] = {"seconds": seconds}
 
 
 def serve(start: Callable[[], Request], tasks: Mapping[str, Task] = TASKS) -> None:
-    """Start an engine and do tasks asked for on stdin, a JSON line each: the task, prompt ids, number of tokens."""
+    """Start an engine and do the tasks on stdin, one JSON line each: the task, prompt ids, number of tokens."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # engines print what they like
     request = start()
@@ -123,7 +123,7 @@ class Engine:
         )
 
     def wait(self) -> bool:
-        """Whether it came up."""
+        """Whether it has started."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip() == "ready"
 
@@ -173,7 +173,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     started: list[Engine] = []
     engines: list[Engine] = []
     try:
-        # One after another: vLLM takes what others allocate meanwhile for its own when it sizes its cache.
+        # One after another: vLLM counts memory that others allocate meanwhile as its own when it sizes its cache.
         for name, arguments in (
             ("kern", ["kern", options.artifact]),
             *((f"vllm {backend}", [backend, options.config]) for backend in BACKENDS),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -14,14 +18,17 @@ import pytest
 import kern
 from kern import verify
 from kern.building import build as building
+from kern.cli import main
 from kern.contracts.text import ROUND
 from kern.engine.generator import Generator
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg
+from kern.runtime.executable import Executable
 from kern.text.tokenizer import Tokenizer
 from kern.verifier import check
 
 ROOT = Path(__file__).parents[1]
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_pages_made_from_the_code_are_current() -> None:
@@ -31,9 +38,17 @@ def test_the_pages_made_from_the_code_are_current() -> None:
 
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+    for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            linked = page.parent / target if target else page
+            assert linked.exists(), target
+            assert not heading or heading in headings(linked), f"{target}#{heading}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", *(f"docs/{page}" for page in PAGES)])
+def test_the_modules_that_a_page_names_exist(page: str) -> None:
+    for name in re.findall(r"`(kern(?:\.\w+)+)", (ROOT / page).read_text()):
+        assert exists(name), name
 
 
 def test_the_manifest_in_the_format_reference_verifies() -> None:
@@ -56,6 +71,85 @@ def test_the_provider_in_the_guide_works_as_shown(tmp_path: Path) -> None:
     shown = next(block for block in re.findall(r"```console\n(.*?)```", text, re.S) if "kern call" in block)
     assert printed(shown, tmp_path) == [line for line in shown.splitlines() if not line.startswith("$ ")]
     assert np.load(tmp_path / "y.npy").tolist() == [0, 0.5, 1, 1.5]
+
+
+def test_the_kernels_in_the_guide_work_as_shown(tmp_path: Path) -> None:
+    page = blocks("write-a-kernel.md")
+    (source,), (cuda,), (provider, *programs, compile_cuda) = page["c"], page["cuda"], page["python"]
+    (tmp_path / "dense.c").write_text(source)
+    (tmp_path / "dense.py").write_text(provider)
+    (tmp_path / "scale.cu").write_text(cuda)
+    *consoles, timed, verified = page["console"]
+    for console in consoles:
+        assert printed(console, tmp_path) == output_of(console)
+    for number, program in enumerate((*programs, compile_cuda)):
+        (tmp_path / f"program{number}.py").write_text(program)
+        assert printed(f"$ python program{number}.py", tmp_path) == re.findall(r"print\(.*# (.*)", program)
+    assert list(map(without_numbers, printed(timed, tmp_path))) == list(map(without_numbers, output_of(timed)))
+    whole = next(block for block in blocks("format.md")["json"] if '"programs"' in block)
+    (tmp_path / "scale" / "manifest.json").write_text(whole)
+    assert printed(verified, tmp_path) == output_of(verified)
+
+
+def test_a_run_takes_the_steps_of_its_page_in_order(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "life-of-a-run.md").read_text()
+    rows = re.findall(r"^\|.*\| `([\w/]+\.py)` \| `([\w.]+)` \|$", page, re.M)
+    assert len(rows) > 20
+    source = Path(kern.__file__).parent
+    called: Counter[tuple[str, str]] = Counter()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(f"{source}/"):
+            called[frame.f_code.co_filename.removeprefix(f"{source}/"), frame.f_code.co_qualname] += 1
+
+    command = ["kern", "run", str(smollm2), "--prompt", "The capital of France is", "--max-tokens", "2"]
+    monkeypatch.setattr(sys, "argv", command)
+    sys.setprofile(count)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    sys.setprofile(None)
+    assert ended.value.code == 0
+    assert [row for row in rows if row not in called] == []
+    assert [row for row in called if row in rows] == rows, "in the order of the first calls"
+    assert called["artifact/folder.py", "open_folder"] == 1
+
+
+def test_the_public_names_of_the_python_page_can_be_imported() -> None:
+    for row in table("python-api.md", "import"):
+        first, *others = re.findall(r"`([\w.]+)`", row[0])
+        module, _, name = first.rpartition(".")
+        for each in (name, *others):
+            if "." in each:
+                module, _, each = each.rpartition(".")
+            assert hasattr(importlib.import_module(module), each), f"{module}.{each}"
+
+
+def test_the_python_page_has_every_method_of_an_executable() -> None:
+    named = {name for row in table("python-api.md", "method") for name in re.findall(r"`(\w+)\(", row[0])}
+    assert named == {name for name, value in vars(Executable).items() if callable(value) and name[0] != "_"}
+
+
+def test_the_python_page_has_every_option_of_load() -> None:
+    named = [row[0].strip("`") for row in table("python-api.md", "argument")]
+    assert named == list(inspect.signature(kern.load).parameters)
+
+
+def test_the_programs_of_the_python_page_run(smollm2: Path, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "smollm2").symlink_to(smollm2)
+    programs = blocks("python-api.md")["python"]
+    loaded, stepped, text, refused, built = (run_program(program, tmp_path) for program in programs)
+    assert loaded == ["host 4 programs"]
+    assert all(float(line.split()[-1]) > 0 for line in stepped)
+    assert stepped[-1].startswith("score ")
+    assert text[0] == " Paris"
+    assert refused == ["folder-unreadable"]
+    assert verify(tmp_path / "build" / "tiny", "host").ok, built
+
+
+def test_the_concepts_are_three_hundred_words() -> None:
+    text = re.sub(r"^\[.*", "", (ROOT / "docs" / "concepts.md").read_text(), flags=re.M)
+    assert len(re.findall(r"[\w'][\w'-]*", text)) <= 300
 
 
 def test_the_swapped_kernel_gives_the_same_tokens(smollm2: Path, tmp_path: Path) -> None:
@@ -141,6 +235,45 @@ def test_a_round_wired_wrongly_is_refused_as_shown(smollm2_spec: Path, tmp_path:
 
     found = [each.diagnostic for each in verify(tmp_path / "broken.json").diagnostics]
     assert re.findall(r"error\[(\w+)\]: (.*)", shown) == [(each.code, each.message) for each in found]
+
+
+def exists(name: str) -> bool:
+    """Whether there is a module of this name, or a name in one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return module.startswith("kern") and hasattr(importlib.import_module(module), attribute)
+    return True
+
+
+def headings(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    titles = re.findall(r"^#+ (.*)", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def blocks(document: str) -> dict[str, list[str]]:
+    """The code blocks of a page by their language, in order."""
+    found: dict[str, list[str]] = {}
+    for language, code in re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / document).read_text(), re.S | re.M):
+        found.setdefault(language, []).append(code)
+    return found
+
+
+def output_of(console: str) -> list[str]:
+    """The lines of a console block that are output."""
+    return [line for line in console.splitlines() if not line.startswith(("$ ", "> "))]
+
+
+def without_numbers(line: str) -> str:
+    return re.sub(r"\d[\d.,]*", "#", line)
+
+
+def run_program(program: str, folder: Path) -> list[str]:
+    """The lines that Python code prints in a folder."""
+    (folder / "program.py").write_text(program)
+    return printed("$ python program.py", folder)
 
 
 def printed(shown: str, folder: Path) -> list[str]:

@@ -46,14 +46,11 @@ except ModuleNotFoundError as error:
 MEASURING_SHARE = 0.1
 """Of training's minutes, kept for measuring."""
 _SEEDS = 2**32
-"""A generator's seed has 64 bits, and each batch that is generated has one of its own made from this."""
+"""A generator's seed has 64 bits, and each generated batch has its own, derived from this."""
 
 
-class UsageError(KernError):
-    """Options that cannot be."""
-
-    code = "usage"
-    exit_code = 2
+class UsageError(KernError, code="usage", exit_code=2):
+    """Invalid options."""
 
 
 def generate(options: argparse.Namespace) -> None:
@@ -87,9 +84,9 @@ def _completed(
     until: float,
     pace: float,
 ) -> tuple[list[Text], float]:
-    """Completions in batches, none begun that would likely end after `until`; and the most seconds a text took.
+    """Completions in batches, none begun that would likely end after `until`; and the most seconds that a text took.
 
-    `pace` is how many it took before.
+    `pace` is that number before.
     """
     texts: list[Text] = []
     for start in range(0, len(requests), options.batch):
@@ -118,7 +115,7 @@ def train_draft(options: argparse.Namespace) -> None:
             f"such a draft takes {stored_bytes(config):,} bytes, more than {MAX_BYTES:,}",
             "give fewer --layers, or a smaller --ffn or --rank",
         )
-    # What cannot be built is better refused now than after the training.
+    # A draft that cannot be built is refused now rather than after the training.
     fitted(from_dspark(config_json(config)), checkpoint.config)
     _check_corpus(corpus, checkpoint, options.corpus)
     target, draft = Target(checkpoint, device), Draft.random(config, options.seed, device)
@@ -149,7 +146,7 @@ def train_draft(options: argparse.Namespace) -> None:
         str(torch.__version__),
     )  # fmt: skip
     save_draft(options.output, draft, model_card(config, run, found, len(corpus.held_out)))
-    print(f"{options.output}: {total(found, config.block).tau:.3f} tokens a round on held-out prompts, {steps} steps")
+    print(f"{options.output}: {total(found, config.block).tau:.3f} tokens per round on held-out prompts, {steps} steps")
 
 
 def _check_room(requests: Sequence[Request], tokens: int, positions: int) -> None:
@@ -254,8 +251,8 @@ def _parser() -> argparse.ArgumentParser:
     learning.add_argument("--block", type=count, default=7, help="tokens drafted at once")
     learning.add_argument("--mask-id", type=int, default=16, help="a token that never occurs in text")
     learning.add_argument("--steps", type=count, default=4000, help="at most, where the minutes last")
-    learning.add_argument("--batch", type=count, default=32, help="texts a step")
-    learning.add_argument("--anchors", type=count, default=64, help="blocks a text and step")
+    learning.add_argument("--batch", type=count, default=32, help="texts per step")
+    learning.add_argument("--anchors", type=count, default=64, help="blocks per text and step")
     learning.add_argument("--learning-rate", type=_above_zero(float, 1), default=1e-3, help="at its highest")
     learning.add_argument("--watched", type=count, default=16, help="held-out texts measured while training")
     learning.set_defaults(run=train_draft)

@@ -1,6 +1,6 @@
-// residual += x; x = residual / sqrt(mean(residual^2) + eps) · weight: what vLLM's fused_add_rms_norm computes, a block a
-// row, a thread eight elements. It is launched while the product before it still runs, and lets the product after it
-// begin to bring its weights at once: both wait for what they read.
+// residual += x; x = residual / sqrt(mean(residual^2) + eps) · weight: the same as vLLM's fused_add_rms_norm, one block
+// per row, eight elements per thread. It is launched while the preceding matrix product is still running, and lets the
+// next one begin to load its weights at once: both wait for what they read.
 typedef unsigned int u32;
 
 struct alignas(16) Eight {

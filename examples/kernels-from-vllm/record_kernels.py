@@ -1,4 +1,4 @@
-"""Launch two single kernels for a survey of launch ABIs: one written in Triton, one of CUTLASS (a grouped product).
+"""Launch two kernels for a survey of launch ABIs: one written in Triton, one from CUTLASS (a grouped product).
 
 kern capture -o DUMP -- python record_kernels.py
 """

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 
 def main() -> None:
-    """Load, generate, print what came."""
+    """Load, generate, print the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--prompts", default="1,16,34,85,175", help="lengths in tokens")

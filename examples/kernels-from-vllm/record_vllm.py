@@ -2,8 +2,8 @@
 
     kern capture -o DUMP -- python record_vllm.py MODEL_DIR [--backend TRITON_ATTN] [--prompts 1,16,34,85,175]
 
-MODEL_DIR is a Hugging Face folder; if it holds a config.json and no weights, vLLM fills the model with random ones.
-CUDA graphs are off, so that each kernel is launched by a call of its own, and the engine stays in this process; with
+MODEL_DIR is a Hugging Face folder; if it holds a config.json and no weights, vLLM uses random ones.
+CUDA graphs are off, so that each kernel is launched by its own call, and the engine runs in this process; with
 --graphs vLLM runs as it does by default. Prints JSON: the output ids of each prompt and the seconds that the requests
 took.
 """
@@ -23,7 +23,7 @@ os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")  # it is compiled at f
 
 
 def main() -> None:
-    """Start the engine, send the prompts, print what came."""
+    """Start the engine, send the prompts, print the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--backend", default="TRITON_ATTN", help="attention backend, as vLLM names it")

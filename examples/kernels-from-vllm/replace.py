@@ -25,7 +25,7 @@ WARP, MOST_WIDTH = 32, 8192
 
 
 def linked(source: str, target: str) -> None:
-    """A file under a second name, or a copy where there can be none: weights are large, and stay as they are."""
+    """A hard link to a file, or a copy where that fails: weights are large, and unchanged."""
     try:
         os.link(source, target)
     except OSError:
@@ -33,7 +33,7 @@ def linked(source: str, target: str) -> None:
 
 
 def replaced(manifest: Manifest, file: str, sha256: str) -> Manifest:
-    """The manifest with another implementation of the entry; its interface and its callers stay."""
+    """The manifest with another implementation of the entry; its interface and its callers are unchanged."""
     kernel = manifest.kernels[ENTRY]
     calls = [call for program in manifest.programs.values() for call in program.dispatches if call.kernel == ENTRY]
     (width,) = {getattr(call.args[4], "value", 0) for call in calls}
@@ -73,7 +73,7 @@ def replace(source: Path, output: Path) -> None:
 
 
 def main() -> None:
-    """Read the arguments; a refusal is a line."""
+    """Read the arguments; errors are one line."""
     if len(sys.argv) != 3:
         sys.exit("usage: python replace.py ARTIFACT NEW_FOLDER")
     source, output = Path(sys.argv[1]), Path(sys.argv[2])
@@ -82,7 +82,7 @@ def main() -> None:
     if os.path.lexists(output):
         sys.exit(f"replace.py: {output} exists: name a new folder, or remove it first")
     if output.resolve().is_relative_to(source.resolve()):
-        sys.exit(f"replace.py: {output} lies in {source}, which is to stay as it is: name a folder outside it")
+        sys.exit(f"replace.py: {output} is inside {source}, which must not change: name a folder outside it")
     try:
         replace(source, output)
     except (KernError, OSError) as error:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Record vLLM and transformers, mine both records, put Qwen3-4B on vLLM's kernels, verify it, run it.
+# Record vLLM and transformers, analyse both recordings, build Qwen3-4B on vLLM's kernels, verify it, run it.
 #
 #     bash run.sh MODEL_DIR OUT
 #
-# MODEL_DIR is a Hugging Face folder of Qwen3-4B; with a config.json and no weights, random ones are taken. OUT must not
+# MODEL_DIR is a Hugging Face folder of Qwen3-4B; with a config.json and no weights, random ones are used. OUT must not
 # exist. Needs a CUDA GPU, vllm 0.24, transformers, and kern with its extras `capture` and `cuda`.
 set -euo pipefail
 usage="usage: bash run.sh MODEL_DIR OUT"

@@ -1,4 +1,4 @@
-"""Generate with an artifact's draft model, the drafts that were right in brackets, and hold it against plain decoding.
+"""Generate with an artifact's draft model, accepted drafts in brackets, and compare with plain decoding.
 
 python show.py ARTIFACT PROMPT
 """
@@ -17,7 +17,7 @@ TOKENS = 96
 
 
 def bracketed(generation: Generation) -> Iterator[str]:
-    """The text, piece by piece: each round gives the drafts that were right, then a token of the target's own."""
+    """The text, piece by piece: each round gives the accepted drafts, then the target's own token."""
     rounds = drafts = 0
     for token in generation:
         if rounds < len(generation.accepted):
@@ -29,15 +29,15 @@ def bracketed(generation: Generation) -> Iterator[str]:
 
 
 def compared(plain: list[int], speculative: list[int]) -> str:
-    """Whether both are the same, or where they part: two tokens may be so close that sums in another order decide."""
+    """Whether both are equal, or where they differ: at a near-tie the order of summation decides."""
     if plain == speculative:
         return "the same text as without the draft"
     place = next(place for place, pair in enumerate(zip(plain, speculative, strict=False)) if len({*pair}) > 1)
-    return f"without the draft the text is another from token {place + 1} on"
+    return f"without the draft the text differs from token {place + 1} on"
 
 
 def main() -> None:
-    """Generate twice, and say what came of it."""
+    """Generate twice, and print the result."""
     if len(sys.argv) != 3:
         sys.exit("usage: python show.py ARTIFACT PROMPT")
     try:
@@ -46,7 +46,7 @@ def main() -> None:
             plain = Generator(executable, tokenizer).generate(sys.argv[2], max_tokens=TOKENS)
             for _ in plain:
                 pass
-            generation = Generator(executable, tokenizer, spec="device").generate(sys.argv[2], max_tokens=TOKENS)
+            generation = Generator(executable, tokenizer, spec=True).generate(sys.argv[2], max_tokens=TOKENS)
             for piece in bracketed(generation):
                 print(piece, end="", flush=True)
     except KernError as error:

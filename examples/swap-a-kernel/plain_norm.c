@@ -1,4 +1,4 @@
-/* An RMS norm in the plainest C: one row after the other, summed in double precision. */
+/* An RMS norm in plain C: one row after the other, summed in double precision. */
 #include <math.h>
 #include <string.h>
 

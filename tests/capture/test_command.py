@@ -59,7 +59,7 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert [line.startswith("kern: ") for line in done.stderr.splitlines()].count(True) == 1
+    assert [line.startswith("kern: error[") for line in done.stderr.splitlines()].count(True) == 1
     for word in words:
         assert word in done.stderr
 

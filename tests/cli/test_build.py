@@ -16,6 +16,7 @@ from kern import load
 from kern.contracts.text import PAGE
 from kern.device.host.target import host_target
 from kern.kernels.compile_host import HOST_TARGETS, compile_host_modules
+from kernels import emulated
 from support.toy import toy_artifact
 
 TINY = ("llama", "--random", "--config", "tiny", "--no-weights")
@@ -33,7 +34,7 @@ needs_x86_64 = pytest.mark.skipif(host_target() not in LEVELS, reason="the machi
 
 def refused(done: Done, *words: str) -> None:
     assert done.code == 2, done
-    said = [line for line in done.err.splitlines() if line.startswith("kern: ")]
+    said = [line for line in done.err.splitlines() if line.startswith("kern: error[")]
     assert len(said) == 1, done.err
     for word in words:
         assert word in done.err
@@ -84,14 +85,38 @@ def test_a_compiler_that_is_told_to_go_beyond_the_level_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("machine", "target"), [("x86_64", "aarch64"), ("aarch64", "x86-64-v3"), ("riscv64", "aarch64")]
+    ("machine", "target", "compiler"),
+    [
+        ("x86_64", "aarch64", "echo x86_64-linux-gnu"),
+        ("aarch64", "x86-64-v3", "echo aarch64-linux-gnu"),
+        ("riscv64", "aarch64", "echo riscv64-linux-gnu"),
+        ("x86_64", "aarch64", "exit 1"),
+    ],
 )
-def test_another_architecture_is_refused_in_one_line(
-    kern: Kern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, target: str
+def test_another_architecture_without_a_compiler_for_it_is_refused_in_one_line(
+    kern: Kern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, target: str, compiler: str
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: machine)
-    refused(kern("build", *TINY, "--target", target, "-o", tmp_path / "out"), target, f"this machine is {machine}")
+    monkeypatch.setenv("CC", f"sh -c '{compiler}'")
+    done = kern("build", *TINY, "--target", target, "-o", tmp_path / "out")
+    refused(done, target, f"this machine is {machine}", "-linux-gnu-gcc", "apt install gcc-")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.aarch64
+@needs_x86_64
+def test_a_folder_for_aarch64_is_cross_compiled_and_verified_but_not_run_here(
+    kern: Kern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.check_installed()
+    monkeypatch.setenv("CC", emulated.COMPILER)
+    folder = tmp_path / "out"
+    assert kern("build", *TINY[:-1], "--draft", "random", "--target", "aarch64", "-o", folder).code == 0
+    assert (kern("verify", folder).code, kern("verify", folder, "--target", "aarch64").code) == (0, 0)
+    assert kern("verify", folder, "--target", "host").code == 1
+    done = kern("run", folder, "--prompt-ids", "1,2,3")
+    assert done.code == 1
+    assert f"is built for aarch64, and the device host runs {host_target()}" in done.err
 
 
 @pytest.mark.parametrize("target", ["x86-64-v5", "x86-64", "x86_64-v3", "v3", "sm90", "HOST", "arm64", ""])

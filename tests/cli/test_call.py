@@ -53,9 +53,9 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(done: Done, *words: str) -> None:
     assert (done.code, done.out) == (2, ""), done
-    said = [line for line in done.err.splitlines() if line.startswith("kern: ")]
+    said = [line for line in done.err.splitlines() if line.startswith("kern: error[")]
     assert len(said) == 1, done.err
-    assert all(line.startswith(("kern: ", "help: ")) for line in done.err.splitlines()), done.err
+    assert all(line.startswith(("kern: error[", "help: ")) for line in done.err.splitlines()), done.err
     for word in words:
         assert word in done.err
 
@@ -158,7 +158,7 @@ def test_an_array_of_another_dtype_or_shape_is_refused(
 ) -> None:
     np.save("in.npy", array)
     names = ("--in", f"in_{dtype}=in.npy", "--out", f"out_{dtype}=out.npy")
-    refused(kern("call", copies, dtype, "--set", "n=4", *names), f"'in_{dtype}' is ")
+    refused(kern("call", copies, dtype, "--set", "n=4", *names), f"'in_{dtype}' ")
     assert not Path("out.npy").exists()
 
 
@@ -168,7 +168,7 @@ CALL = ("both", "--set", "n=4", "--in", "first=b.npy", "--in", "second=b.npy")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["gone", *CALL[1:]], ["no program is called 'gone'", "both"]),
+        (["gone", *CALL[1:]], ["unknown program 'gone'", "both"]),
         (["u8", "--set", "n=4"], ["program 'u8' has no value for its input in_u8", "--in in_u8=FILE;", "kern inspect"]),
         (["both", "--set", "n=4"], ["no value for its inputs first, second", "--in first=FILE …"]),
         (CALL[:5], ["no value for its input second"]),
@@ -181,8 +181,8 @@ CALL = ("both", "--set", "n=4", "--in", "first=b.npy", "--in", "second=b.npy")
         ([*CALL, "--set", "n=4"], ["--set gives 'n' twice"]),
         ([*CALL, "--in", "first=b.npy"], ["--in gives 'first' twice"]),
         ([*CALL, "--out", "out_first=y.npy", "--out", "out_first=z.npy"], ["--out gives 'out_first' twice"]),
-        ([*CALL, "--out", "out_first=y.npy", "--out", "out_second=./y.npy"], ["are both to be written to"]),
-        ([*CALL, "--set", "m=4"], ["no symbol 'm'", "the symbols are n"]),
+        ([*CALL, "--out", "out_first=y.npy", "--out", "out_second=./y.npy"], ["would both be written to"]),
+        ([*CALL, "--set", "m=4"], ["unknown symbol 'm'", "the symbols are n"]),
         (["both", "--in", "first=b.npy", "--in", "second=b.npy"], ["no value for n", "--set NAME=N"]),
         *(
             (["both", "--set", text, *CALL[3:]], [word])
@@ -210,7 +210,7 @@ CALL = ("both", "--set", "n=4", "--in", "first=b.npy", "--in", "second=b.npy")
     ],
     ids=lambda value: " ".join(value)[-60:],
 )
-def test_a_users_mistake_is_one_line(
+def test_a_users_mistake_is_one_error(
     kern: Kern, copies: Path, work: Path, options: list[str], words: list[str]
 ) -> None:
     before = sorted(os.listdir())
@@ -258,7 +258,7 @@ PLAIN = "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}\n"
     }.items(),
     ids=lambda pair: pair[0],
 )
-def test_a_file_that_is_no_array_is_refused(
+def test_a_file_that_is_not_an_array_is_refused(
     kern: Kern, copies: Path, work: Path, make: tuple[str, Callable[[Path], object]]
 ) -> None:
     make[1](Path("bad.npy"))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def answers(lines: list[str], count: int, system: str = "") -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("spec", [[], ["--spec"], ["--spec", "host"]])
+@pytest.mark.parametrize("spec", [[], ["--spec"]])
 def test_each_line_is_answered(talk: Talk, spec: list[str]) -> None:
     done = talk(b"hello\n\nand then?\r\nwhy", "--max-tokens", 9, *spec)
     said = answers(["hello", "and then?", "why"], 9)
@@ -87,7 +88,7 @@ def test_a_full_capacity_is_one_line(talk: Talk) -> None:
     assert done.out == answers(["hello"], 15)[0] + "\n"
     assert done.err.count("(ended: the capacity of 24 tokens is full)") == 1
     assert done.err.splitlines()[-2:] == [
-        "kern: the conversation has 35 tokens, the capacity is 24",
+        "kern: error[bad-prompt]: the conversation has 35 tokens, the capacity is 24",
         "help: shorten it, or load with a larger capacity",
     ]
 
@@ -97,12 +98,11 @@ def test_a_full_capacity_is_one_line(talk: Talk) -> None:
     [
         (b"\xff\n", [], "stdin is not UTF-8 at byte 0 of a line"),
         (b"hello\n", ["--stop", ""], "a stop string is empty"),
-        (b"hello\n", ["--spec=gpu"], "'gpu' is not one of 'device', 'host'"),
         (b"hello\n", ["--capacity", 0], "--capacity"),
         (b"hello\n", ["--max-tokens", 0], "--max-tokens"),
     ],
 )
-def test_a_users_mistake_is_one_line(talk: Talk, said: bytes, options: list[object], says: str) -> None:
+def test_a_users_mistake_is_one_error(talk: Talk, said: bytes, options: list[object], says: str) -> None:
     done = talk(said, *options)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
@@ -126,7 +126,7 @@ def test_a_template_that_fails_is_reported_before_loading(
         done = kern(*command)
         assert (done.code, done.out) == (2, "")
         assert says in done.err
-        assert len([line for line in done.err.splitlines() if line.startswith("kern: ")]) == 1
+        assert len([line for line in done.err.splitlines() if line.startswith("kern: error[")]) == 1
 
 
 def test_a_folder_without_a_tokenizer_cannot_chat(kern: Kern, tiny: Path) -> None:
@@ -166,12 +166,23 @@ def test_a_key_ends_the_conversation_on_a_terminal(toy: Path, key: bytes) -> Non
         shown = until(master, b"> ")
         os.write(master, b"hello\n")
         shown += until(master, b"\n> ")
-        os.write(master, key)
-        assert process.wait(60) == 0
+        assert press(process, master, key) == 0
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
     os.close(master)
     assert answers(["hello"], 5)[0] in shown.decode().replace("\r\n", "\n")
+
+
+def press(process: subprocess.Popen[bytes], master: int, key: bytes) -> int:
+    """Press a key that ends the process; its exit status.
+
+    Python does not see an interrupt that comes after the prompt and before it waits for input: it is pressed again.
+    """
+    for _ in range(12):
+        os.write(master, key)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(5)
+    raise AssertionError(f"{key!r} did not end the process")
 
 
 def until(master: int, wanted: bytes) -> bytes:
@@ -184,7 +195,7 @@ def until(master: int, wanted: bytes) -> bytes:
 def test_run_ends_before_a_stop_string_and_says_which_kind(kern: Kern, toy: Path) -> None:
     prompt = ("--prompt", "hello", "--max-tokens", 9, "--capacity", 64)
     whole = text_of(continuation(ids_of("hello"), 9))
-    for more in ([], ["--spec"], ["--spec", "host"], ["--ignore-stop"]):
+    for more in ([], ["--spec"], ["--ignore-stop"]):
         found = kern("run", toy, *prompt, "--stop", whole[4:6], *more, "--json").json
         assert (found["text"], found["stop"]) == (whole[:4], "stop_text")
         assert found["output_ids"] == ids_of(whole[:6])

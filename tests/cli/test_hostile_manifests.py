@@ -80,7 +80,7 @@ def test_a_lack_of_memory_is_one_line_with_its_cause(tmp_path: Path) -> None:
     done = verify(toy, 150 * 2**20)
     assert done.returncode == 2
     message, help = done.stderr.splitlines()
-    assert message == "kern: memory ran out"
+    assert message == "kern: error[limit-reached]: memory ran out"
     assert help == "help: the limit on memory is 157,286,400 bytes (ulimit -v): raise it"
 
 

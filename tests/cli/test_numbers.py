@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from cli.conftest import Kern
-from kern.cli.json_text import json_text
+from kern.cli.outputs import json_text
 from kern.device.host.device import HostDevice
 from kern.engine.scoring import Score
 from support.chain import write_chain
@@ -34,10 +34,11 @@ def strict(text: str) -> Any:
 def test_a_run_gives_what_was_right_and_ends_in_one_error(kern: Kern, broken: Path) -> None:
     done = kern("run", broken, "--prompt", "123", "--max-tokens", 40)
     assert (done.code, done.out) == (1, "45\n")
-    assert "kern: NaN or +inf in the logits of `decode` at position 4 (or -inf for every id)\nhelp: " in done.err
+    assert "kern: error[unusable-logits]: NaN or +inf in the logits of `decode` at position 4 (or -inf for" in done.err
+    assert " every id)\nhelp: " in done.err
     assert "Traceback" not in done.err
     done = kern("run", broken, "--prompt", "123", "--max-tokens", 40, "--json")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.json.keys(), done.json["error"]["code"]) == (1, {"error"}, "unusable-logits")
     assert "at position 4" in done.err
     assert kern("run", broken, "--prompt", "123", "--max-tokens", 2).code == 0
 
@@ -46,15 +47,15 @@ def test_a_score_without_numbers_is_an_error(kern: Kern, broken: Path, tmp_path:
     (tmp_path / "text").write_text("4567")
     for more in ([], ["--json"]):
         done = kern("score", broken, "--text", tmp_path / "text", *more)
-        assert (done.code, done.out) == (1, "")
-        assert "kern: NaN in the nll of `score` at position 1\nhelp: " in done.err
+        assert (done.code, "perplexity" in done.out) == (1, False)
+        assert "kern: error[unusable-logits]: NaN in the nll of `score` at position 1\nhelp: " in done.err
         assert "Traceback" not in done.err
 
 
 def test_a_benchmark_of_a_broken_model_is_an_error(kern: Kern, tmp_path: Path, compiled_once: None) -> None:
     folder = write_chain(tmp_path / "model", broken=0)
     done = kern("bench", folder, "--steps", 100, "--json")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.json.keys()) == (1, {"error"})
     assert "NaN or +inf in the logits of `decode` at position " in done.err
 
 

@@ -23,7 +23,7 @@ def test_the_command_builds_and_says_what_is_refuted(tmp_path: Path, kern: Kern)
     other = record(tmp_path / "other", replace(TINY, layers=3))
     done = kern(*options, other, "-o", tmp_path / "more")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("kern: the recording refutes `layers`: pass ")
+    assert done.err.startswith("kern: error[assumption-refuted]: the recording refutes `layers`: pass ")
     assert ": attention is launched 3 times; expected: 2\nhelp: " in done.err
     assert not (tmp_path / "more").exists()
 

@@ -18,6 +18,8 @@ import pytest
 
 from cli.conftest import Done, Kern
 from kern.cli.prompt import PromptSource
+from kern.cli.terminal import binary
+from kern.runtime.loading import load
 from kern.text.tokenizer import Tokenizer
 from support.processes import ONE_FAMILY, started
 from support.tokenizers import bytes_tokenizer
@@ -28,7 +30,7 @@ IDS = ("--prompt-ids", "1,2,3")
 def refused(done: Done, *words: str) -> None:
     assert done.code in (1, 2), done
     assert done.out == ""
-    said = [line for line in done.err.splitlines() if line.startswith("kern: ")]
+    said = [line for line in done.err.splitlines() if line.startswith("kern: error[")]
     assert len(said) == 1, done.err
     for word in words:
         assert word in done.err
@@ -77,7 +79,7 @@ def test_run_streams_and_reports_on_stderr(kern: Kern, tiny: Path) -> None:
         (["--prompt-ids", "1", "--weights", "x" * 300], ["K1017"]),
     ],
 )
-def test_a_users_mistake_is_one_line(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
+def test_a_users_mistake_is_one_error(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
     refused(kern("run", tiny, *options), *words)
 
 
@@ -267,13 +269,14 @@ def test_a_folder_without_weights_is_inspected_and_given_weights(kern: Kern, tin
 
 def test_an_invalid_folder_is_json_where_json_is_asked_for(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = damaged(tiny, tmp_path, "truncated")
-    done = kern("inspect", folder, "--json")
-    assert done.code == 1
-    assert done.json == kern("verify", folder, "--json").json
-    for command in (["run", *IDS], ["bench"]):
+    report = kern("verify", folder, "--json").json
+    assert [found["code"] for found in report["diagnostics"]] == ["K1017"]
+    for command in (["inspect"], ["run", *IDS], ["bench"]):
         done = kern(command[0], folder, *command[1:], "--json")
-        assert (done.code, done.out) == (1, "")
-        assert "K1017" in done.err
+        error = done.json["error"]
+        assert (done.code, error["code"]) == (1, "invalid-artifact")
+        assert {key: value for key, value in done.json.items() if key != "error"} == report
+        assert done.err == f"kern: error[invalid-artifact]: {error['message']}\nhelp: {error['help']}\n"
 
 
 def test_inspect_shows_a_bound_of_zero(kern: Kern, tiny: Path, tmp_path: Path) -> None:
@@ -287,7 +290,7 @@ def test_inspect_shows_a_bound_of_zero(kern: Kern, tiny: Path, tmp_path: Path) -
     assert "unused_by_shapes 0…0" in kern("inspect", folder).out
 
 
-def test_junk_in_the_thread_count_is_said(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_thread_count_is_reported(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERN_THREADS", "many")
     refused(kern("run", tiny, *IDS), "KERN_THREADS")
 
@@ -328,12 +331,17 @@ def test_a_damaged_folder_is_refused_by_every_command(kern: Kern, tiny: Path, tm
 def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     text = kern("inspect", tiny).out
     assert "kernels/matmul.so" in text
-    assert "lower bound" in text
     assert "\nsymbols\n  tokens  1…" in text
     assert "\n  seqs    1…1\n" in text
     assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
-    assert memory["workspace_lower_bound"] <= memory["workspace"] <= memory["workspace_unshared"]
+    least, planned, unshared = (memory[f"workspace{which}"] for which in ("_lower_bound", "", "_unshared"))
+    assert 0 < least <= planned <= unshared
+    with load(tiny, device="host") as executable:
+        space = executable.memory_plan.workspace
+    assert (least, planned, unshared) == (space.lower_bound, space.size, space.unshared)
+    assert f"{binary(planned)}  planned; {binary(unshared)} without sharing, lower bound {binary(least)} (" in text
+    assert f"({planned / least:.3f} ×)" in text
 
 
 def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:
@@ -559,7 +567,7 @@ def test_a_full_device_is_one_line(tiny: Path) -> None:
 
 @ONE_FAMILY
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "1"), (">&- 2>&-", "")])
-def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: str) -> None:
+def test_a_closed_output_gives_no_traceback(tiny: Path, closed: str, out: str) -> None:
     command = process("run", tiny, "--prompt-ids", "1,2,3", "--max-tokens", 1)
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
@@ -568,7 +576,7 @@ def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: 
 
 
 @ONE_FAMILY
-def test_a_reader_that_goes_away_is_no_traceback(tiny: Path) -> None:
+def test_a_reader_that_closes_the_pipe_gives_no_traceback(tiny: Path) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100, "--ignore-stop")
     with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -605,33 +613,76 @@ def test_the_version_is_printed(kern: Kern) -> None:
     assert kern("--version").out == f"kern {package.__version__}\n"
 
 
-def test_usage_errors_exit_2(kern: Kern) -> None:
-    for arguments in (["fly"], ["run"], ["run", "x", "--max-tokens", "many"]):
-        done = kern(*arguments)
-        assert done.code == 2
-        assert "Traceback" not in done.err
-
-
 @pytest.mark.parametrize(
-    "command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1), ("chat",)]
+    ("arguments", "message", "command"),
+    [
+        ([], "Missing command", "kern"),
+        (["fly"], "No such command 'fly'", "kern"),
+        (["run"], "Missing argument 'DIR'", "kern run"),
+        (["run", "x", "--fly"], "No such option: --fly", "kern run"),
+    ],
 )
-def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
-    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
-) -> None:
-    folder = shutil.copytree(tiny, tmp_path / "model")
-    load = Tokenizer.load.__func__  # type: ignore[attr-defined]
+def test_usage_errors_exit_2(kern: Kern, arguments: list[str], message: str, command: str) -> None:
+    done = kern(*arguments)
+    assert done.code == 2
+    assert done.err == f"kern: error[usage]: {message}\nhelp: see `{command} --help`\n"
 
-    def load_and_replace(cls: type[Tokenizer], path: Path) -> object:
-        read = load(cls, path)
-        folder.rename(tmp_path / "old")
-        shutil.copytree(tiny, folder)
-        return read
 
-    monkeypatch.setattr(Tokenizer, "load", classmethod(load_and_replace))
+def test_an_error_is_json_too_where_json_is_asked_for(kern: Kern, tmp_path: Path) -> None:
+    for arguments, code in (
+        ([tmp_path / "none", *IDS], "folder-unreadable"),
+        ([tmp_path, *IDS, "--max-tokens", "0"], "usage"),
+    ):
+        done = kern("run", *arguments, "--json")
+        error = done.json["error"]
+        assert (done.code, error["code"]) == (2, code)
+        assert done.err == f"kern: error[{code}]: {error['message']}\nhelp: {error['help']}\n"
+
+
+COMMANDS = [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1, "--decode-only")]
+
+
+@pytest.fixture
+def any_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder has a tokenizer, of which any text is three tokens."""
     monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
-    monkeypatch.setattr("kern.cli.chat.chat_prompt", lambda *said: [1, 2, 3])
-    refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_folder_is_opened_once(kern: Kern, tiny: Path, any_text: None, command: tuple[object, ...]) -> None:
+    opened: list[str] | None = []
+
+    def note(event: str, args: tuple[object, ...]) -> None:
+        if opened is not None and event == "open" and str(args[0]).startswith(str(tiny)):
+            opened.append(str(args[0]))
+
+    sys.addaudithook(note)
+    done = kern(command[0], tiny, *command[1:])
+    found, opened = opened, None  # a hook stays for good
+    assert (done.code, found) == (0, [str(tiny)])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_replaced_while_it_is_open_runs_as_it_was(
+    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_text: None, command: tuple[object, ...]
+) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    read = Tokenizer.load.__func__  # type: ignore[attr-defined]
+
+    def read_and_replace(cls: type[Tokenizer], opened: object) -> object:
+        tokenizer = read(cls, opened)
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+        (folder / "manifest.json").write_text("{}")
+        return tokenizer
+
+    monkeypatch.setattr(Tokenizer, "load", classmethod(read_and_replace))
+    done = kern(command[0], folder, *command[1:], "--json")
+    assert done.code == 0, done
+    if command[0] == "run":
+        monkeypatch.undo()
+        assert done.json["output_ids"] == kern(command[0], tiny, *command[1:], "--json").json["output_ids"]
 
 
 def test_the_package_runs_as_a_module() -> None:
@@ -639,4 +690,4 @@ def test_the_package_runs_as_a_module() -> None:
     assert done.stdout.startswith("kern ")
     done = subprocess.run(process("fly"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "Usage: kern " in done.stderr
+    assert done.stderr == "kern: error[usage]: No such command 'fly'\nhelp: see `kern --help`\n"

@@ -63,7 +63,9 @@ def test_a_signal_ends_a_build_and_its_compilers(building: Building, number: sig
         _, err = running.communicate(timeout=SECONDS)
     assert running.returncode == CODES[number]
     assert "Traceback" not in err
-    assert (err == "kern: the limit on processor time (ulimit -t) was reached\n") == (number == signal.SIGXCPU)
+    assert (err == "kern: error[limit-reached]: the limit on processor time (ulimit -t) was reached\n") == (
+        number == signal.SIGXCPU
+    )
     assert building.nothing_is_left()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,9 @@ import jsonschema
 import pytest
 
 from cli.conftest import Kern
+from kern.cli.explain import all_codes, all_errors
 from kern.manifest.diagnostics import Example
+from kern.manifest.errors import KernError
 from kern.verifier.example import BASE, edited
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "original-form.json"
@@ -34,7 +38,7 @@ def test_a_valid_folder_is_ok(kern: Kern, tiny: Path) -> None:
     assert kern("verify", tiny, "--target", "host").code == 0
 
 
-def test_a_fault_is_shown_like_a_compilers(kern: Kern, tmp_path: Path) -> None:
+def test_a_diagnostic_is_shown_as_compilers_do(kern: Kern, tmp_path: Path) -> None:
     path = written(tmp_path, SAMPLE.read_text().replace('"buf": "qkv"', '"buf": "qvk"', 1))
     done = kern("verify", path)
     assert done.code == 1
@@ -51,7 +55,7 @@ def test_a_fault_is_shown_like_a_compilers(kern: Kern, tmp_path: Path) -> None:
     assert lines[-1] == "1 error"
 
 
-def test_all_faults_are_in_the_json(kern: Kern, tmp_path: Path) -> None:
+def test_all_diagnostics_are_in_the_json(kern: Kern, tmp_path: Path) -> None:
     text = SAMPLE.read_text().replace('"buf": "qkv"', '"buf": "qvk"', 1).replace('"max": 64', '"max": 0', 1)
     done = kern("verify", written(tmp_path, text), "--json")
     assert done.code == 1
@@ -80,7 +84,7 @@ def test_a_long_line_is_cut_around_the_place(kern: Kern, tmp_path: Path) -> None
     assert excerpt[marks.index("^") : marks.rindex("^") + 1] == '"qvk"'
 
 
-def test_a_long_path_with_a_target_is_no_traceback(kern: Kern, tmp_path: Path) -> None:
+def test_a_long_path_with_a_target_gives_no_traceback(kern: Kern, tmp_path: Path) -> None:
     done = kern("verify", tmp_path / ("x" * 300), "--target", "host")
     assert (done.code, done.out) == (2, "")
     assert "Traceback" not in done.err
@@ -88,7 +92,7 @@ def test_a_long_path_with_a_target_is_no_traceback(kern: Kern, tmp_path: Path) -
 
 @pytest.mark.parametrize("variable", ["COLUMNS", "TERMINAL_WIDTH"])
 @pytest.mark.parametrize("width", ["0", "wide", "99999999"])
-def test_a_width_that_no_terminal_has_hides_no_error(tmp_path: Path, variable: str, width: str) -> None:
+def test_an_implausible_terminal_width_hides_no_error(tmp_path: Path, variable: str, width: str) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     command = [sys.executable, "-m", "kern"]
     for args, status, text in (
@@ -118,10 +122,10 @@ def test_unreadable_paths_are_a_usage_error(kern: Kern, tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path, tmp_path / ("x" * 300)):
         done = kern("verify", path)
         assert done.code == 2, path
-        assert done.err.startswith("kern: ")
+        assert done.err.startswith("kern: error[")
 
 
-def test_options_for_files_are_said_to_be_idle_without_any(kern: Kern) -> None:
+def test_options_about_files_are_noted_as_unused_for_a_bare_manifest(kern: Kern) -> None:
     for option, value in (("--target", "sm_90"), ("--weights", "x" * 300)):
         done = kern("verify", SAMPLE, option, value)
         assert done.code == 0
@@ -129,8 +133,6 @@ def test_options_for_files_are_said_to_be_idle_without_any(kern: Kern) -> None:
 
 
 def test_each_code_is_explained(kern: Kern) -> None:
-    from kern.cli.explain import all_codes
-
     overview = kern("explain").out
     for code in all_codes().values():
         assert code.id in overview
@@ -141,10 +143,48 @@ def test_each_code_is_explained(kern: Kern) -> None:
         assert ("docs/diagnostics.md" in text) is isinstance(code.example, Example)
 
 
-def test_an_unknown_code_is_a_usage_error(kern: Kern) -> None:
-    done = kern("explain", "K9999")
+def test_each_error_is_explained(kern: Kern) -> None:
+    overview = kern("explain").out
+    for error in all_errors():
+        assert re.search(rf"^  {error.code} +{re.escape(error.__doc__ or '')}$", overview, re.M)
+    done = kern("explain", "out-of-memory")
+    assert done.out == "### out-of-memory\n\nThe device has less free memory than is needed.\n\nExit status: 1\n\n"
+
+
+def test_the_errors_are_the_same_without_the_extras() -> None:
+    without = "import sys; sys.modules.update(dict.fromkeys(['cuda', 'gguf'])); sys.argv = ['kern', 'explain']\n"
+    code = without + "from kern.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(f"  {error.code} " in done.stdout for error in all_errors())
+
+
+def test_codes_of_errors_are_unique_and_unlike_those_of_diagnostics() -> None:
+    codes = [error.code for error in all_errors()]
+    assert len({*codes}) == len(codes) > 50
+    for code in codes:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)
+
+
+def test_every_error_that_is_raised_has_a_code_and_says_what_to_do() -> None:
+    all_errors()  # imports everything
+    raised = 0
+    for name, module in sys.modules.copy().items():
+        tree = ast.parse(Path(str(module.__file__)).read_text()) if name.startswith("kern.") else ast.Module([], [])
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            error = getattr(module, call.func.id, None) if isinstance(call.func, ast.Name) else None
+            if isinstance(error, type) and issubclass(error, KernError) and "__init__" not in vars(error):
+                assert error.code
+                assert error.help or len(call.args) == 2 or isinstance(call.args[0], ast.Starred), ast.unparse(call)
+                raised += 1
+    assert raised > 300
+
+
+@pytest.mark.parametrize(("given", "close"), [("K9999", None), ("out-of-memry", "out-of-memory")])
+def test_an_unknown_code_is_a_usage_error(kern: Kern, given: str, close: str | None) -> None:
+    done = kern("explain", given)
     assert done.code == 2
-    assert "K9999" in done.err
+    assert done.err.startswith(f"kern: error[unknown-code]: unknown code '{given}'\nhelp: ")
+    assert (f"did you mean {close}? " in done.err) is (close is not None)
 
 
 def test_the_schema_is_printed(kern: Kern) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import kern.device.host
-from kern.device.base import Function, KernelLaunch
+from kern.device.base import Function
 from kern.device.host.device import HostDevice
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import Layout, Param, layout
 
 HEADERS = Path(kern.device.host.__file__).parent

@@ -14,9 +14,8 @@ from fuzz.byte_changes import change_bytes
 from fuzz.json_changes import change_json, json_text
 from fuzz.target import ACCEPTED, Target, require
 from fuzz.tokenizer_parts import changed_tokenizer, whole
-from kern.checkpoints.config import preset
+from kern.checkpoints.config import parameter_shapes, preset
 from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
-from kern.checkpoints.hf_names import parameter_shapes
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.models.text_files import text_settings
 from support.hf_folder import save_model

@@ -38,8 +38,8 @@ from fuzz.gguf_form import (
     written,
 )  # fmt: skip
 from fuzz.target import ACCEPTED, Target, require
+from kern.checkpoints.config import parameter_shapes
 from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
-from kern.checkpoints.hf_names import parameter_shapes
 from kern.models.text_files import text_settings
 
 HIDDEN, FFN, HEADS, KV_HEADS = 32, 64, 2, 1

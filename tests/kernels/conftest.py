@@ -1,14 +1,16 @@
-"""Fixtures: the kernels compiled once for each instruction set that this machine runs, ready to run; a GPU."""
+"""Fixtures: the kernels compiled once for each instruction set that this machine runs or emulates; a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from kern.device.host.target import host_target
+from kern.kernels.interfaces import INTERFACES
+from kernels import emulated
 from kernels.harness import Library, compiled
 
 if TYPE_CHECKING:
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 Run = Callable[..., None]
 
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
-TARGETS = LEVELS[: LEVELS.index(host_target()) + 1] if host_target() in LEVELS else [host_target()]
+TARGETS = (
+    [*LEVELS[: LEVELS.index(host_target()) + 1], pytest.param(emulated.TARGET, marks=pytest.mark.aarch64)]
+    if host_target() in LEVELS
+    else [host_target()]
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +34,20 @@ def device(gpu: CudaDevice) -> Iterator[CudaDevice]:
     device.close()
 
 
+@pytest.fixture(scope="session")
+def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    images = emulated.cross_compiled()
+    emulator = emulated.Emulator(images, tmp_path_factory.mktemp("emulated"))
+    yield Library(images, emulator.execute)
+    emulator.close()
+
+
 @pytest.fixture(params=TARGETS)
 def library(request: pytest.FixtureRequest) -> Library:
-    return compiled(request.param)
+    if request.param != emulated.TARGET or host_target() == emulated.TARGET:
+        return compiled(request.param)
+    library: Library = request.getfixturevalue("emulated_library")
+    return library
 
 
 @pytest.fixture
@@ -45,16 +62,17 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def same(run: Run) -> Callable[..., None]:
-    """Run an entry with 1, 2 and 3 threads from the same start: the written arrays must be equal byte for byte."""
+    """Run an entry with 1, 2 and 3 threads from the same start: what it writes must be equal byte for byte."""
 
-    def check(entry: str, args: list, written: tuple[int, ...] = (0,), **options: int) -> None:
-        start = {i: args[i].copy() for i in written}
+    def check(entry: str, **arguments: Any) -> None:
+        written = [arguments[name] for name, param in INTERFACES[entry].items() if param.writes]
+        start = [array.copy() for array in written]
         results = []
         for threads in (3, 2, 1):
-            for i in written:
-                args[i][...] = start[i]
-            run(entry, *args, threads=threads, **options)
-            results.append([args[i].tobytes() for i in written])
+            for array, before in zip(written, start, strict=True):
+                array[...] = before
+            run(entry, threads=threads, **arguments)
+            results.append([array.tobytes() for array in written])
         assert results[0] == results[1] == results[2]
 
     return check

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
 import numpy as np
 
-from kern.device.base import Device, KernelLaunch, Memory, Module
+from kern.device.base import Device, Memory, Module
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.manifest.expressions import evaluate
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
-from kernels.harness import PACK
+from kernels.harness import PACK, in_order
 
 Name = TypeVar("Name")
 
@@ -36,13 +37,14 @@ class CudaLibrary:
             **cuda_kernels(plan, hashes, qk_norm=False),
         }
 
-    def run(self, entry: str, *args: Any, **symbols: int) -> None:
-        """Launch every step of `entry`; arrays are copied to the device and back, numbers passed by value.
+    def run(self, entry: str, **arguments: Any) -> None:
+        """Launch every step of `entry` for its parameters and the symbols.
+
+        Arrays are copied to the device and back, numbers passed by value.
 
         Scratch starts as NaNs. A view of an array is passed with the array that it is a view of.
         """
-        kernel = self.kernels[entry]
-        assert len(args) == len(kernel.params)
+        kernel, (args, symbols) = self.kernels[entry], in_order(entry, arguments)
         scratch = {
             name: np.full(int(np.prod([evaluate(e, symbols) for e in s.shape])) * DTYPE_BYTES[s.dtype], 0xFF, np.uint8)
             for name, s in kernel.impl.scratch.items()
@@ -62,7 +64,7 @@ class CudaLibrary:
     def _launch(
         self,
         step: Step,
-        args: tuple[Any, ...],
+        args: Sequence[Any],
         scratch: Mapping[str, np.ndarray],
         memories: Mapping[int, Memory],
         symbols: Mapping[str, int],

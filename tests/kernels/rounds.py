@@ -35,27 +35,38 @@ class Round:
         self.position, self.ring = poison((self.seqs,), I64), np.full((self.seqs, RING), -1, I64)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        return self.seqs, self.pages, RING, self.block
+    def arguments(self) -> dict[str, np.ndarray | int]:
+        """What both kernels take."""
+        return {
+            "round_tokens": self.tokens,
+            "round_positions": self.positions,
+            "round_slots": self.slots,
+            "round_length": self.length,
+            "block_ids": self.block_ids,
+            "block_length": self.block_length,
+            "feature_positions": self.feature_positions,
+            "feature_slots": self.feature_slots,
+            "accepted": self.accepted,
+            "round_count": self.count,
+            "step_position": self.position,
+            "token_ring": self.ring,
+            "block_table": self.table,
+            "seqs": self.seqs,
+            "pages": self.pages,
+            "ring": RING,
+            "block": self.block,
+        }
 
     def begin(self, run, anchors: np.ndarray, positions: np.ndarray) -> None:
-        carries = (
-            *(self.tokens, self.positions, self.slots, self.length, self.starts, self.block_ids, self.block_length),
-            *(self.block_starts, self.feature_positions, self.feature_slots, self.accepted, self.count),
-            *(self.position, self.ring),
-        )
-        run("begin_spec", *carries, anchors, positions, self.table, *self.sizes, MASK)
+        starts = {"round_starts": self.starts, "block_starts": self.block_starts}
+        run("begin_spec", token_ids=anchors, positions=positions, mask=MASK, **starts, **self.arguments)
 
     def draft(self, drafts: np.ndarray) -> None:
         """What the draft model would write: [seqs, block]."""
         self.tokens.reshape(self.seqs, -1)[:, 1:] = drafts
 
     def accept(self, run, predicted: np.ndarray) -> None:
-        carries = (
-            *(self.tokens, self.positions, self.slots, self.length, self.block_ids, self.block_length),
-            *(self.feature_positions, self.feature_slots, self.accepted, self.count, self.position, self.ring),
-        )
-        run("accept", *carries, predicted, self.table, *self.sizes)
+        run("accept", predicted=predicted, **self.arguments)
 
     def check(self, texts: list[list[int]], rounds: list[list[int]], verified: list[list[int]] | None) -> None:
         """Everything follows from the texts, whose last tokens are the anchors, and the drafts taken each round.

@@ -22,13 +22,18 @@ class Cache:
     keys: list[np.ndarray]  # [length, kv_heads, dim]
     values: list[np.ndarray]
 
-    @property
-    def page_stride(self) -> int:
-        return self.pool[0].size
-
-    @property
-    def layer(self) -> np.ndarray:
-        return self.pool[:, LAYER:]
+    def arguments(self, q_heads: int, row_stride: int, rows: slice = slice(None)) -> dict[str, np.ndarray | int]:
+        """What attention takes to find the keys and values of some sequences."""
+        return {
+            "pool": self.pool[:, LAYER:],
+            "block_table": self.table[rows].copy(),
+            "pages": self.table.shape[1],
+            "q_heads": q_heads,
+            "kv_heads": self.pool.shape[3],
+            "head_dim": self.pool.shape[5],
+            "row_stride": row_stride,
+            "page_stride": self.pool[0].size,
+        }
 
 
 def filled(rng, lengths, kv_heads, dim, pages=None) -> Cache:
@@ -63,9 +68,8 @@ def expected(q, cache, seq, seen, scale):
 def run_decode(same, rng, cache, lengths, q_heads, kv_heads, dim, told=None):
     seqs, row = len(lengths), (q_heads + 2 * kv_heads) * dim
     qkv, out = bf16(rng.normal(size=(seqs, row))), poison((seqs, q_heads * dim), BF16)
-    lens = np.array(told or lengths, np.int32)
-    shape = [seqs, cache.table.shape[1], q_heads, kv_heads, dim, row, cache.page_stride, 0.3]
-    same("attention_decode", [out, qkv, cache.layer, cache.table, lens, *shape], seqs=seqs, q_heads=q_heads)
+    lens, where = np.array(told or lengths, np.int32), cache.arguments(q_heads, row)
+    same("attention_decode", o=out, q=qkv, seq_lens=lens, seqs=seqs, scale=0.3, **where)
     q = qkv[:, : q_heads * dim].reshape(seqs, q_heads, dim)
     want = [expected(q[s], cache, s, lengths[s], 0.3) for s in range(seqs)]
     close(out, np.array(want), slack=2e-5)
@@ -87,9 +91,9 @@ def run_prefill(same, rng, cache, lengths, fresh, q_heads, kv_heads, dim, paddin
     seqs, row, starts = len(lengths), (q_heads + 2 * kv_heads) * dim, np.cumsum([0, *fresh])
     tokens = int(starts[-1]) + padding
     qkv, out = bf16(rng.normal(size=(tokens, row))), poison((tokens, q_heads * dim), BF16)
-    shape = [seqs, cache.table.shape[1], q_heads, kv_heads, dim, row, cache.page_stride, 0.3]
-    args = [out, qkv, cache.layer, cache.table, np.array(lengths, np.int32), starts.astype(np.int32), *shape]
-    same("attention_prefill", args, tokens=tokens, q_heads=q_heads)
+    lens, where = np.array(lengths, np.int32), cache.arguments(q_heads, row)
+    of = {"seq_lens": lens, "cu_seqlens": starts.astype(np.int32), "seqs": seqs, "tokens": tokens, "scale": 0.3}
+    same("attention_prefill", o=out, q=qkv, **of, **where)
     q = qkv[:, : q_heads * dim].reshape(tokens, q_heads, dim)
     want = [
         expected(q[starts[s] + i], cache, s, min(lengths[s] - fresh[s] + i + 1, len(cache.keys[s])), 0.3)
@@ -121,8 +125,8 @@ def test_prefill_past_the_capacity_sees_the_pages_there_are(same, rng):
 def test_scores_far_apart_neither_overflow_nor_vanish(run, rng):
     cache = filled(rng, [200], 1, 64)
     q, out = bf16(rng.normal(size=(1, 64)) * 100), poison((1, 64), BF16)
-    shape = [1, 13, 1, 1, 64, 64, cache.page_stride, 1.0]
-    run("attention_decode", out, q, cache.layer, cache.table, np.array([200], np.int32), *shape, seqs=1)
+    lens = np.array([200], np.int32)
+    run("attention_decode", o=out, q=q, seq_lens=lens, seqs=1, scale=1.0, **cache.arguments(1, 64))
     close(out[0], expected(q, cache, 0, 200, 1.0), slack=1e-3)
 
 
@@ -132,13 +136,13 @@ def test_an_unusable_query_is_seen_in_what_is_made_of_it(run, rng, dim, value):
     cache, row = filled(rng, [100], 1, dim), 4 * dim
     qkv = bf16(rng.normal(size=(100, row)))
     qkv[7, dim + 3] = value
-    lens, shape = np.array([100], np.int32), [1, cache.table.shape[1], 2, 1, dim, row, cache.page_stride, 0.3]
+    same = {"seq_lens": np.array([100], np.int32), "seqs": 1, "scale": 0.3, **cache.arguments(2, row)}
     out, starts = np.zeros((100, 2 * dim), BF16), np.array([0, 100], np.int32)
-    run("attention_prefill", out, qkv, cache.layer, cache.table, lens, starts, *shape, tokens=100, q_heads=2)
+    run("attention_prefill", o=out, q=qkv, cu_seqlens=starts, tokens=100, **same)
     bad = np.isnan(out.astype(np.float32)).reshape(100, 2, dim)
     assert np.argwhere(bad.all(-1)).tolist() == np.argwhere(bad.any(-1)).tolist() == [[7, 1]]
     step = np.zeros((1, 2 * dim), BF16)
-    run("attention_decode", step, qkv[7:8].copy(), cache.layer, cache.table, lens, *shape, seqs=1, q_heads=2)
+    run("attention_decode", o=step, q=qkv[7:8].copy(), **same)
     assert np.isnan(step.astype(np.float32)).reshape(2, dim).all(-1).tolist() == [False, True]
 
 
@@ -155,8 +159,8 @@ def test_cache_write_skips_slot_minus_one(same, rng, tokens, dim):
         want[page, LAYER, 0, :, slot] = qkv[t, 2 * dim : 5 * dim].reshape(kv_heads, dim)
         want[page, LAYER, 1, :, slot] = qkv[t, 5 * dim :].reshape(kv_heads, dim)
     k, v = qkv.reshape(-1)[2 * dim :], qkv.reshape(-1)[5 * dim :]
-    args = [k, v, pool[:, LAYER:], slots, kv_heads, dim, row, pool[0].size]
-    same("cache_write", args, (2,), tokens=tokens, kv_heads=kv_heads)
+    where = {"pool": pool[:, LAYER:], "slots": slots, "row_stride": row, "page_stride": pool[0].size}
+    same("cache_write", k=k, v=v, kv_heads=kv_heads, head_dim=dim, tokens=tokens, **where)
     assert np.array_equal(pool.view(np.uint16), want.view(np.uint16))
 
 
@@ -170,9 +174,9 @@ def test_full(same, rng, dim, q_heads, kv_heads, lengths, fresh):
     cache, starts = filled(rng, lengths, kv_heads, dim), np.cumsum([0, *fresh])
     tokens, row, seqs = int(starts[-1]), (q_heads + 2 * kv_heads) * dim, len(lengths)
     qkv, out = bf16(rng.normal(size=(tokens, row))), poison((tokens, q_heads * dim), BF16)
-    shape = [seqs, cache.table.shape[1], q_heads, kv_heads, dim, row, cache.page_stride, 0.3]
-    args = [out, qkv, cache.layer, cache.table, np.array(lengths, np.int32), starts.astype(np.int32), *shape]
-    same("attention_full", args, tokens=tokens, q_heads=q_heads)
+    lens, where = np.array(lengths, np.int32), cache.arguments(q_heads, row)
+    of = {"seq_lens": lens, "cu_seqlens": starts.astype(np.int32), "seqs": seqs, "tokens": tokens, "scale": 0.3}
+    same("attention_full", o=out, q=qkv, **of, **where)
     q = qkv[:, : q_heads * dim].reshape(tokens, q_heads, dim)
     want = [expected(q[i], cache, s, lengths[s], 0.3) for s in range(seqs) for i in range(starts[s], starts[s + 1])]
     close(out, np.array(want), slack=2e-5)
@@ -182,6 +186,6 @@ def test_full_past_the_capacity_sees_the_pages_there_are(run, rng):
     cache = filled(rng, [32], 1, 64, pages=2)
     q, out = bf16(rng.normal(size=(7, 64))), poison((7, 64), BF16)
     starts = np.array([0, 7], np.int32)
-    shape = [1, 2, 1, 1, 64, 64, cache.page_stride, 0.3]
-    run("attention_full", out, q, cache.layer, cache.table, np.array([36], np.int32), starts, *shape, tokens=7)
+    where = {"seq_lens": np.array([36], np.int32), "cu_seqlens": starts, **cache.arguments(1, 64)}
+    run("attention_full", o=out, q=q, seqs=1, scale=0.3, tokens=7, **where)
     close(out, np.array([expected(row[None], cache, 0, 32, 0.3) for row in q]), slack=2e-5)

@@ -13,7 +13,7 @@ I32, I64, F32 = np.int32, np.int64, np.float32
 
 def argmax(run, logits, **options):
     chosen = poison((len(logits),), I64)
-    run("argmax", chosen, logits, logits.shape[1], seqs=len(logits), **options)
+    run("argmax", next=chosen, logits=logits, vocabulary=logits.shape[1], seqs=len(logits), **options)
     return chosen.tolist()
 
 
@@ -60,7 +60,7 @@ def test_many_unusable_values_leave_no_token(run, rng):
 def test_every_row_of_a_program_is_chosen_from_alike(run, rng, vocabulary):
     logits = np.concatenate([one_unusable(rng, vocabulary), one_usable(rng, vocabulary), ties(rng, vocabulary)])
     found = poison((len(logits),), I64)
-    run("argmax_rows", found, logits, vocabulary, tokens=len(logits))
+    run("argmax_rows", next=found, logits=logits, vocabulary=vocabulary, tokens=len(logits))
     assert found.tolist() == chosen(logits)
 
 
@@ -68,14 +68,15 @@ def test_every_row_of_a_program_is_chosen_from_alike(run, rng, vocabulary):
 def test_no_token_is_looked_up_as_the_first(run, rng, entry):
     table, ids = bf16(rng.normal(size=(7, 24))), np.array([3, -1, 0, np.iinfo(I64).min, 6])
     rows = poison((5, 24), F32 if entry == "embedding" else BF16)
-    run(entry, rows, ids, table, 24, tokens=5, seqs=5)
+    looked_up = {"x": rows, "hidden": 24} if entry == "embedding" else {"y": rows, "width": 24}
+    run(entry, ids=ids, table=table, tokens=5, seqs=5, **looked_up)
     assert np.array_equal(rows.astype(F32), table[[3, 0, 0, 0, 6]].astype(F32))
 
 
 @pytest.mark.parametrize("tokens", [1, 8])
 def test_argmax_of_every_row(run, rng, tokens):
     logits, chosen = rng.normal(size=(tokens, 1000)).astype(F32), poison((tokens,), I64)
-    run("argmax_rows", chosen, logits, 1000, tokens=tokens)
+    run("argmax_rows", next=chosen, logits=logits, vocabulary=1000, tokens=tokens)
     assert chosen.tolist() == logits.argmax(1).tolist()
 
 
@@ -85,7 +86,20 @@ def test_begin_takes_the_first_of_each_input(run, rng, seqs):
     ids, positions = rng.integers(0, 99, 7), rng.integers(0, 99, 7)
     slots, lens = rng.integers(-1, 99, 7), rng.integers(1, 99, 7).astype(I32)
     token, position, slot, length = (poison((seqs,), t) for t in (I64, I64, I64, I32))
-    run("begin", token, position, slot, length, ring, ids, positions, slots, lens, seqs, 8)
+    run(
+        "begin",
+        step_token=token,
+        step_position=position,
+        step_slot=slot,
+        step_length=length,
+        token_ring=ring,
+        token_ids=ids,
+        positions=positions,
+        slot_mapping=slots,
+        seq_lens=lens,
+        seqs=seqs,
+        ring=8,
+    )
     for got, given in ((token, ids), (position, positions), (slot, slots), (length, lens)):
         assert np.array_equal(got, given[:seqs])
     before[np.arange(seqs), positions[:seqs] % 8] = ids[:seqs]
@@ -100,7 +114,19 @@ def test_advance_follows_the_table_to_its_end_and_not_beyond(run):
     ring, want = np.zeros((seqs, ring_size), I64), np.zeros((seqs, ring_size), I64)
     for step in range(1, 21):
         chosen = np.array([100 + step, 200 + step])
-        run("advance", token, position, slot, length, ring, chosen, table, seqs, pages, ring_size)
+        run(
+            "advance",
+            step_token=token,
+            step_position=position,
+            step_slot=slot,
+            step_length=length,
+            token_ring=ring,
+            next_token=chosen,
+            block_table=table,
+            seqs=seqs,
+            pages=pages,
+            ring=ring_size,
+        )
         at = np.array([13, 29]) + step
         want[[0, 1], at % ring_size] = chosen
         slots = [int(table[s, p // 16]) * 16 + p % 16 if p < pages * 16 else -1 for s, p in enumerate(at.tolist())]

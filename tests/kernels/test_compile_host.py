@@ -48,6 +48,19 @@ def test_a_compiler_that_writes_nothing_has_failed(cc: str, says: str, monkeypat
         compile_host_modules(host_target())
 
 
+@pytest.mark.parametrize("cc", ["no-such-compiler", "not-a-program"])
+def test_a_cross_compiler_that_does_not_run_is_missing(
+    cc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tmp_path / "not-a-program", "\x7fnot a program")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", cc)
+    other = "aarch64" if host_target() != "aarch64" else "x86-64-v3"
+
+    with pytest.raises(CompilerMissing, match=f"`{cc}` (is not|does not)"):
+        compile_host_modules(other)
+
+
 def test_no_room_for_compiled_kernels_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
 

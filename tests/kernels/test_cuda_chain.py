@@ -47,8 +47,9 @@ class Chain:
 
     def step(self, row: int = 0) -> None:
         """The token of `row` to that of the next."""
-        views = self.tokens[row + 1 :], self.logits[row:], self.tokens[row:]
-        self.cuda.run("markov_argmax", *views, self.table, self.matrix, self.vocabulary, self.rank)
+        views = {"next": self.tokens[row + 1 :], "logits": self.logits[row:], "before": self.tokens[row:]}
+        head = {"w1": self.table, "w2": self.matrix, "vocabulary": self.vocabulary, "rank": self.rank}
+        self.cuda.run("markov_argmax", **views, **head)
 
     def check(self, row: int = 0) -> None:
         """The logits within rounding of their sums; the token is the first of the greatest that were written."""

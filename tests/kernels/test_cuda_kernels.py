@@ -15,7 +15,7 @@ from kernels.choices import UNUSABLE, chosen, one_unusable, one_usable, ties
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
 from kernels.rounds import play
-from kernels.test_attention import LAYER, Cache, expected, filled
+from kernels.test_attention import LAYER, expected, filled
 
 pytestmark = pytest.mark.gpu
 
@@ -92,10 +92,10 @@ def silu(x):
 def test_embedding(cuda, rng, tokens):
     hidden = cuda.sizes.hidden
     table, ids, x = bf16(rng.normal(size=(50, hidden))), rng.integers(0, 50, tokens), poison((tokens, hidden), F32)
-    cuda.run("embedding", x, ids, table, hidden, tokens=tokens)
+    cuda.run("embedding", x=x, ids=ids, table=table, hidden=hidden, tokens=tokens)
     assert np.array_equal(x, table[ids].astype(F32))
     rows = poison((tokens, hidden), BF16)
-    cuda.run("embedding_bf16", rows, ids, table, hidden, tokens=tokens)
+    cuda.run("embedding_bf16", x=rows, ids=ids, table=table, hidden=hidden, tokens=tokens)
     assert rows.tobytes() == table[ids].tobytes()
 
 
@@ -103,14 +103,14 @@ def test_embedding(cuda, rng, tokens):
 def test_rounding(cuda, rng, tokens):
     hidden = cuda.sizes.hidden
     x, y = rng.normal(size=(tokens, hidden)).astype(F32), poison((tokens, hidden), BF16)
-    cuda.run("to_bf16", y, x, hidden, tokens=tokens)
+    cuda.run("to_bf16", y=y, x=x, hidden=hidden, tokens=tokens)
     assert y.tobytes() == bf16(x).tobytes()
 
 
 @pytest.mark.parametrize("width", [64, 256, 203])
 def test_gather(cuda, rng, width):
     table, ids, y = bf16(rng.normal(size=(50, width))), rng.integers(0, 50, 3), poison((3, width), BF16)
-    cuda.run("gather_bf16", y, ids, table, width, seqs=3)
+    cuda.run("gather_bf16", y=y, ids=ids, table=table, width=width, seqs=3)
     assert y.tobytes() == table[ids].tobytes()
 
 
@@ -120,8 +120,8 @@ def test_norms(cuda, rng, tokens):
     before, delta = rng.normal(size=(tokens, hidden)).astype(F32), bf16(rng.normal(size=(tokens, hidden)))
     weight, x = bf16(rng.normal(size=hidden)), before.copy()
     y, z = poison((tokens, hidden), BF16), poison((tokens, hidden), BF16)
-    cuda.run("rms_norm", y, x, weight, hidden, EPS, tokens=tokens)
-    cuda.run("add_rms_norm", z, x, delta, weight, hidden, EPS, tokens=tokens)
+    cuda.run("rms_norm", y=y, x=x, weight=weight, hidden=hidden, eps=EPS, tokens=tokens)
+    cuda.run("add_rms_norm", y=z, x=x, delta=delta, weight=weight, hidden=hidden, eps=EPS, tokens=tokens)
     assert np.array_equal(x, before + delta.astype(F32))
     close(y, normed(before, weight))
     close(z, normed(x, weight))
@@ -131,7 +131,7 @@ def test_norms(cuda, rng, tokens):
 def test_silu_mul(cuda, rng, tokens):
     ffn = cuda.sizes.ffn
     gate_up, y = bf16(rng.normal(size=(tokens, 2 * ffn)) * 4), poison((tokens, ffn), BF16)
-    cuda.run("silu_mul", y, gate_up, ffn, tokens=tokens)
+    cuda.run("silu_mul", y=y, gate_up=gate_up, ffn=ffn, tokens=tokens)
     gate, up = np.split(gate_up.astype(F64), 2, axis=1)
     close(y, silu(gate) * up)
 
@@ -152,6 +152,17 @@ def rotated(heads, norm, row):
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], -1)
 
 
+def run_rope_cache(cuda, qkv, positions, cos_sin, pool, slots, q_heads, norms) -> None:
+    tokens, width = qkv.shape
+    where = {"positions": positions, "cos_sin": cos_sin, "pool": pool[:, LAYER:], "slots": slots}
+    sizes = {"q_heads": q_heads, "kv_heads": cuda.sizes.kv_heads, "head_dim": cuda.sizes.head_dim}
+    call = {"qkv": qkv, "row_stride": width, "page_stride": pool[0].size, "tokens": tokens, **where, **sizes}
+    if norms:
+        cuda.run("norm_rope_cache", q_norm=norms[0], k_norm=norms[1], eps=EPS, **call)
+    else:
+        cuda.run("rope_cache", **call)
+
+
 @pytest.mark.parametrize("tokens", TOKENS)
 @pytest.mark.parametrize("with_norms", [True, False])
 def test_rope_and_cache(cuda, rng, tokens, with_norms):
@@ -163,7 +174,7 @@ def test_rope_and_cache(cuda, rng, tokens, with_norms):
     positions, slots = rng.integers(0, 600, tokens), rng.permutation(40 * PAGE)[:tokens].astype(I64)
     slots[1::3] = -1
     wanted = pool.astype(F64)
-    norms = (bf16(rng.normal(size=dim)), bf16(rng.normal(size=dim))) if with_norms else ()
+    norms = (bf16(rng.normal(size=dim)), bf16(rng.normal(size=dim))) if with_norms else None
     q_norm, k_norm = norms or (None, None)
     q, k, v, rest = np.split(before, np.cumsum([s.q_heads, s.kv_heads, s.kv_heads]), axis=1)
     rows = cos_sin[positions][:, None]
@@ -172,11 +183,7 @@ def test_rope_and_cache(cuda, rng, tokens, with_norms):
         page, slot = divmod(slots[token], PAGE)
         wanted[page, LAYER, 0, :, slot] = keys[token]
         wanted[page, LAYER, 1, :, slot] = v[token]
-    call = (positions, cos_sin, pool[:, LAYER:], slots, s.q_heads, s.kv_heads, dim, width + dim, pool[0].size)
-    if with_norms:
-        cuda.run("norm_rope_cache", qkv, *norms, *call, EPS, tokens=tokens)
-    else:
-        cuda.run("rope_cache", qkv, *call, tokens=tokens)
+    run_rope_cache(cuda, qkv, positions, cos_sin, pool, slots, s.q_heads, norms)
     after = qkv.reshape(tokens, -1, dim)
     close(after[:, : s.q_heads], rotated(q, q_norm, rows), slack=1e-4)
     assert np.array_equal(after[:, -1:].view(np.uint16), rest.view(np.uint16))
@@ -198,19 +205,11 @@ def test_rope_and_cache_of_rows_without_queries(cuda, rng, tokens, with_norms):
     for token in np.flatnonzero(slots >= 0):
         page, slot = divmod(slots[token], PAGE)
         wanted[page, LAYER, 0, :, slot], wanted[page, LAYER, 1, :, slot] = keys[token], v[token]
-    call = (positions, cos_sin, pool[:, LAYER:], slots, 0, s.kv_heads, dim, width, pool[0].size)
-    if with_norms:
-        cuda.run("norm_rope_cache", rows, norm, norm, *call, EPS, tokens=tokens)
-    else:
-        cuda.run("rope_cache", rows, *call, tokens=tokens)
+    run_rope_cache(cuda, rows, positions, cos_sin, pool, slots, 0, (norm, norm) if with_norms else None)
     close(pool, wanted, slack=1e-4)
 
 
 # Attention
-
-
-def attention_call(cache: Cache, s: Sizes, width: int) -> list:
-    return [cache.table.shape[1], s.q_heads, s.kv_heads, s.head_dim, width, cache.page_stride]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +231,9 @@ def test_attention_prefill(cuda, rng, lengths, fresh):
     cache, starts = filled(rng, lengths, s.kv_heads, s.head_dim), np.cumsum([0, *fresh])
     tokens, width = int(starts[-1]) + 3, s.q_size + 2 * s.kv_heads * s.head_dim
     qkv, out = bf16(rng.normal(size=(tokens, width))), poison((tokens, s.q_size), BF16)
-    lens, seqs = np.array(lengths, I32), len(lengths)
-    call = [out, qkv, cache.layer, cache.table, lens, starts.astype(I32), seqs, *attention_call(cache, s, width), 0.2]
-    cuda.run("attention_prefill", *call, tokens=tokens, seqs=seqs)
+    lens, seqs, where = np.array(lengths, I32), len(lengths), cache.arguments(s.q_heads, width)
+    of = {"seq_lens": lens, "cu_seqlens": starts.astype(I32), "seqs": seqs, "tokens": tokens, "scale": 0.2}
+    cuda.run("attention_prefill", o=out, q=qkv, **of, **where)
     q = qkv[:, : s.q_size].reshape(tokens, s.q_heads, s.head_dim)
     want = [
         expected(q[starts[seq] + i], cache, seq, lengths[seq] - fresh[seq] + i + 1, 0.2)
@@ -250,9 +249,9 @@ def test_an_unusable_query_is_seen_in_what_prefill_makes_of_it(cuda, rng):
     cache, width = filled(rng, [length], s.kv_heads, s.head_dim), s.q_size + 2 * s.kv_heads * s.head_dim
     qkv, out = bf16(rng.normal(size=(length, width))), np.zeros((length, s.q_size), BF16)
     qkv[7, s.head_dim + 3] = np.nan
-    starts, shape = np.array([0, length], I32), [1, *attention_call(cache, s, width), 0.2]
-    call = [out, qkv, cache.layer, cache.table, np.array([length], I32), starts, *shape]
-    cuda.run("attention_prefill", *call, tokens=length, seqs=1)
+    lens, starts = np.array([length], I32), np.array([0, length], I32)
+    of = {"seq_lens": lens, "cu_seqlens": starts, "seqs": 1, "tokens": length, "scale": 0.2}
+    cuda.run("attention_prefill", o=out, q=qkv, **of, **cache.arguments(s.q_heads, width))
     bad = np.isnan(out.astype(F32)).reshape(length, s.q_heads, s.head_dim)
     assert np.argwhere(bad.all(-1)).tolist() == np.argwhere(bad.any(-1)).tolist() == [[7, 1]]
 
@@ -282,14 +281,14 @@ class Step:
         lengths, s, cache = (told or self.lengths)[rows], self.s, self.cache
         pool, seqs = cache.pool.copy(), len(lengths)
         out = poison((seqs, s.q_size), BF16)
-        positions = np.array(lengths, I64) - 1
-        where = [positions, self.cos_sin, pool[:, LAYER:], self.slots(told or self.lengths)[rows].copy()]
-        what = [cache.table[rows].copy(), np.array(lengths, I32), *attention_call(cache, s, self.width)]
+        step = {"positions": np.array(lengths, I64) - 1, "seq_lens": np.array(lengths, I32), "cos_sin": self.cos_sin}
+        slots = self.slots(told or self.lengths)[rows].copy()
+        where = {**cache.arguments(s.q_heads, self.width, rows), "pool": pool[:, LAYER:], "slots": slots}
+        call = {"o": out, "qkv": self.qkv[rows].copy(), "scale": 0.2, "seqs": seqs, **step, **where}
         if with_norms:
-            call = [out, self.qkv[rows].copy(), *self.norms, *where, *what, EPS, 0.2]
-            cuda.run("norm_append_attention", *call, seqs=seqs)
+            cuda.run("norm_append_attention", q_norm=self.norms[0], k_norm=self.norms[1], eps=EPS, **call)
         else:
-            cuda.run("append_attention", out, self.qkv[rows].copy(), *where, *what, 0.2, seqs=seqs)
+            cuda.run("append_attention", **call)
         return out, pool
 
     def expected(self, with_norms: bool, stored: np.ndarray | None):
@@ -381,12 +380,12 @@ def product(cuda, rng, entry: str, m: int, n: int) -> dict[str, np.ndarray]:
 def run_product(cuda, entry: str, p: dict[str, np.ndarray]) -> None:
     (m, n), k = p["c"].shape, p["w"].shape[1]
     if "add" in entry:
-        args = p["c"], p["squares"], p["residual"], p["x"], p["w"], p["weight"], m, n, k
+        args = {name: p[name] for name in ("squares", "residual", "x", "weight")} | {"weighted": p["c"]}
     elif "rms" in entry:
-        args = p["c"], p["x"], p["squares"], p["w"], m, n, k, EPS
+        args = {"y": p["c"], "weighted": p["x"], "squares": p["squares"], "eps": EPS}
     else:
-        args = p["c"], p["x"], p["w"], m, n, k
-    cuda.run(entry, *args, tokens=m, seqs=m)
+        args = {"y": p["c"], "x": p["x"]}
+    cuda.run(entry, w=p["w"], m=m, n=n, k=k, tokens=m, seqs=m, **args)
 
 
 ADDED = ["output_matmul_add", "down_matmul_add", "output_matmul_add_rows", "down_matmul_add_rows"]
@@ -448,7 +447,18 @@ def test_weighted_embedding(cuda, rng, tokens):
     weighted, squares = poison((tokens, h), BF16), poison((tokens, cuda.squares), F32)
     ids[-1] -= 50 * (tokens > 1)  # below 0: no token, looked up as the first
     x = poison((tokens, h), F32)
-    cuda.run("embedding_weighted", weighted, squares, x, ids, table, weight, h, tokens=tokens, seqs=1)
+    cuda.run(
+        "embedding_weighted",
+        weighted=weighted,
+        squares=squares,
+        x=x,
+        ids=ids,
+        table=table,
+        weight=weight,
+        hidden=h,
+        tokens=tokens,
+        seqs=1,
+    )
     assert np.array_equal(x, table[np.maximum(ids, 0)].astype(F32))
     assert np.array_equal(weighted.view(np.uint16), bf16(x * weight.astype(F32)).view(np.uint16))
     np.testing.assert_allclose(squares.sum(axis=1), (x.astype(F64) ** 2).sum(axis=1), rtol=1e-6)
@@ -463,14 +473,14 @@ def test_argmax(cuda, rng, seqs, n):
     logits, found = rng.normal(size=(seqs, n)).astype(F32), np.full(seqs, -77, I64)
     logits[0, rng.integers(0, n, 5)] = 9.0  # ties go to the lowest
     logits[-1, rng.integers(0, n, 3)] = -np.inf
-    cuda.run("argmax", found, logits, n, seqs=seqs)
+    cuda.run("argmax", next=found, logits=logits, vocabulary=n, seqs=seqs)
     assert found.tolist() == chosen(logits)
 
 
 @pytest.mark.parametrize("tokens", [1, 8])
 def test_argmax_of_every_row(cuda, rng, tokens):
     logits, found = rng.normal(size=(tokens, 151_936)).astype(F32), np.full(tokens, -77, I64)
-    cuda.run("argmax_rows", found, logits, 151_936, tokens=tokens)
+    cuda.run("argmax_rows", next=found, logits=logits, vocabulary=151_936, tokens=tokens)
     assert np.array_equal(found, logits.argmax(-1))
 
 
@@ -478,7 +488,7 @@ def test_argmax_of_every_row(cuda, rng, tokens):
 def test_argmax_gives_no_token_for_a_nan_or_positive_infinity_anywhere(cuda, rng, n):
     for rows in (one_unusable(rng, n), one_usable(rng, n), ties(rng, n)):
         found = np.full(len(rows), -77, I64)
-        cuda.run("argmax", found, rows, n, seqs=len(rows))
+        cuda.run("argmax", next=found, logits=rows, vocabulary=n, seqs=len(rows))
         assert found.tolist() == chosen(rows)
 
 
@@ -488,7 +498,7 @@ def test_argmax_of_a_long_row_sees_each_unusable_value(cuda, rng, n):
     at = np.concatenate([[0, n - 1], rng.integers(0, n, 252)])
     logits.view(np.uint32)[np.arange(254), at] = rng.choice(UNUSABLE, 254)
     logits[254] = -np.inf
-    cuda.run("argmax_rows", found, logits, n, tokens=256)
+    cuda.run("argmax_rows", next=found, logits=logits, vocabulary=n, tokens=256)
     assert found.tolist() == [-1] * 255 + [int(logits[255].argmax())]
 
 
@@ -497,7 +507,8 @@ def test_no_token_is_looked_up_as_the_first(cuda, rng):
     table = bf16(rng.normal(size=(7, hidden)))
     for entry, dtype in (("embedding", F32), ("embedding_bf16", BF16), ("gather_bf16", BF16)):
         rows = poison((5, hidden), dtype)
-        cuda.run(entry, rows, ids, table, hidden, tokens=5, seqs=5)
+        args = {"y": rows, "width": hidden} if entry == "gather_bf16" else {"x": rows, "hidden": hidden}
+        cuda.run(entry, ids=ids, table=table, tokens=5, seqs=5, **args)
         assert np.array_equal(rows.astype(F32), table[[3, 0, 0, 0, 6]].astype(F32))
 
 
@@ -509,14 +520,14 @@ def test_token_nll_is_nan_where_a_row_is_unusable(cuda, rng, n):
     logits[14] = -np.inf
     targets[15] = n
     nll = np.zeros(16, F32)
-    cuda.run("token_nll", nll, logits, targets, n, tokens=16)
+    cuda.run("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=n, tokens=16)
     assert np.isnan(nll).all()
 
 
 def test_token_nll_of_a_banned_target_is_infinite(cuda, rng):
     logits, nll = rng.normal(size=(1, 1000)).astype(F32), np.full(1, np.nan, F32)
     logits[0, 5] = -np.inf
-    cuda.run("token_nll", nll, logits, np.array([5]), 1000, tokens=1)
+    cuda.run("token_nll", nll=nll, logits=logits, targets=np.array([5]), vocabulary=1000, tokens=1)
     assert nll[0] == np.inf
 
 
@@ -525,7 +536,7 @@ def test_token_nll_of_a_banned_target_is_infinite(cuda, rng):
 def test_token_nll(cuda, rng, tokens, n):
     logits, targets = (rng.normal(size=(tokens, n)) * 20).astype(F32), rng.integers(0, n, tokens)
     nll = poison((tokens,), F32)
-    cuda.run("token_nll", nll, logits, targets, n, tokens=tokens)
+    cuda.run("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=n, tokens=tokens)
     wide = logits.astype(F64)
     top = wide.max(-1)
     want = np.log(np.exp(wide - top[:, None]).sum(-1)) + top - wide[np.arange(tokens), targets]
@@ -541,14 +552,16 @@ def test_begin_and_advance(cuda, rng, seqs):
     lens, table = (positions + 1).astype(I32), rng.integers(0, 100, (seqs, pages)).astype(I32)
     token, position, slot, length = (np.full(seqs, -77, t) for t in (I64, I64, I64, I32))
     carries = (token, position, slot, length, ring)
-    cuda.run("begin", *carries, token_ids, positions, slots, lens, seqs, ring_size)
+    steps = {"step_token": token, "step_position": position, "step_slot": slot, "step_length": length}
+    both = {**steps, "token_ring": ring, "seqs": seqs, "ring": ring_size}
+    cuda.run("begin", token_ids=token_ids, positions=positions, slot_mapping=slots, seq_lens=lens, **both)
     each = np.arange(seqs)
     wanted = np.full((seqs, ring_size), -1, I64)
     wanted[each, positions % ring_size] = token_ids
     for got, want in zip(carries, (token_ids, positions, slots, lens, wanted), strict=True):
         assert np.array_equal(got, want)
     following = rng.integers(0, 1000, seqs)
-    cuda.run("advance", *carries, following, table, seqs, pages, ring_size)
+    cuda.run("advance", next_token=following, block_table=table, pages=pages, **both)
     after = positions + 1
     wanted[each, after % ring_size] = following
     inside = np.minimum(after, pages * PAGE - 1)

@@ -66,11 +66,11 @@ class Rows:
         """Outputs, with rows for which there are no tokens behind them, and the pool."""
         s, cache, pool, qkv = self.s, self.cache, self.cache.pool.copy(), self.qkv.copy()
         out = poison((self.rows + 3, s.q_size), BF16)
-        where = [self.positions, self.cos_sin, pool[:, LAYER:], self.slots, cache.table, np.array([self.length], I32)]
-        sizes = [self.rows, cache.table.shape[1], s.q_heads, s.kv_heads, s.head_dim, self.stride, cache.page_stride]
+        where = {**cache.arguments(s.q_heads, self.stride), "pool": pool[:, LAYER:], "slots": self.slots}
+        rows = {"positions": self.positions, "cos_sin": self.cos_sin, "seq_lens": np.array([self.length], I32)}
         entry = ("norm_" if with_norms else "") + "append_attention_rows" + ("" if causal else "_full")
-        norms, eps = (self.norms, [EPS]) if with_norms else ((), [])
-        cuda.run(entry, out, qkv, *norms, *where, *sizes, *eps, SCALE, tokens=self.rows, seqs=1)
+        norms = {"q_norm": self.norms[0], "k_norm": self.norms[1], "eps": EPS} if with_norms else {}
+        cuda.run(entry, o=out, qkv=qkv, tokens=self.rows, seqs=1, scale=SCALE, **norms, **where, **rows)
         assert qkv.tobytes() == self.qkv.tobytes()
         return out, pool
 

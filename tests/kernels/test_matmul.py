@@ -14,7 +14,7 @@ def check(same, rng, entry, m, n, k):
     dtype, bits = ENTRIES[entry]
     a, w = bf16(rng.normal(size=(m, k))), bf16(rng.normal(size=(n, k)) / np.sqrt(k))
     c = poison((m, n), dtype)
-    same(entry, [c, a, w, m, n, k])
+    same(entry, y=c, x=a, w=w, m=m, n=n, k=k)
     close(c, a.astype(np.float64) @ w.astype(np.float64).T, bits, slack=1e-5)
 
 
@@ -38,10 +38,10 @@ def test_one_row_of_real_sizes(same, rng, n, k):
 def test_a_row_is_the_same_whichever_rows_come_with_it(run, rng):
     m, n, k = 64, 100, 500
     a, w, whole = bf16(rng.normal(size=(m, k))), bf16(rng.normal(size=(n, k))), poison((m, n), np.float32)
-    run("matmul_f32", whole, a, w, m, n, k)
+    run("matmul_f32", y=whole, x=a, w=w, m=m, n=n, k=k)
     for rows in (2, 5, 6, 14, 63):
         part = poison((rows, n), np.float32)
-        run("matmul_f32", part, a, w, rows, n, k)
+        run("matmul_f32", y=part, x=a, w=w, m=rows, n=n, k=k)
         assert np.array_equal(part, whole[:rows])
 
 
@@ -50,7 +50,7 @@ def test_a_nan_spoils_its_own_row_only(run, rng, m):
     a, w = bf16(rng.normal(size=(m, 40))), bf16(rng.normal(size=(70, 40)))
     w[5, 39] = np.nan
     c = poison((m, 70), BF16)
-    run("matmul", c, a, w, m, 70, 40)
+    run("matmul", y=c, x=a, w=w, m=m, n=70, k=40)
     assert np.isnan(c[:, 5].astype(np.float32)).all()
     assert np.isfinite(np.delete(c, 5, 1).astype(np.float32)).all()
 
@@ -59,7 +59,7 @@ def test_a_nan_spoils_its_own_row_only(run, rng, m):
 def test_sums_are_rounded_to_nearest_even(run, rng, m):
     patterns = rng.integers(0, 2**16, (2, 64), dtype=np.uint16).view(BF16)
     a, w, c = patterns[0, :m, None].copy(), patterns[1, :, None].copy(), poison((m, 64), BF16)
-    run("matmul", c, a, w, m, 64, 1)
+    run("matmul", y=c, x=a, w=w, m=m, n=64, k=1)
     with np.errstate(all="ignore"):
         want = (a.astype(np.float32) * w.astype(np.float32).T).astype(BF16)
     assert np.array_equal(c.astype(np.float32), want.astype(np.float32), equal_nan=True)
@@ -71,5 +71,5 @@ def test_a_product_is_added_to_what_is_there(same, rng, m, n, k):
     a, w = bf16(rng.normal(size=(m, k))), bf16(rng.normal(size=(n, k)) / np.sqrt(k))
     before = rng.normal(size=(m, n)).astype(np.float32)
     c = before.copy()
-    same("matmul_acc_f32", [c, a, w, m, n, k])
+    same("matmul_acc_f32", y=c, x=a, w=w, m=m, n=n, k=k)
     close(c, before + a.astype(np.float64) @ w.astype(np.float64).T, 20, slack=1e-5)

@@ -91,6 +91,27 @@ def test_the_builder_refuses_what_no_manifest_can_say() -> None:
         program.dispatch("scale", x, x, 1.0, 1.5)
 
 
+def test_parameters_with_names_are_given_by_keyword() -> None:
+    builder = ManifestBuilder("m")
+    x = builder.workspace("x", "f32", [1])
+    builder.kernel("scale", SCALE, ["y", "x", "factor", "n"])
+    builder.kernel("unnamed", SCALE)
+    program = builder.program("p")
+    program.dispatch("scale", n=1, y=x, factor=0.5, x=x.at(4), label="first")
+    program.dispatch("scale", x, x.at(4), n=1, factor=0.5)
+    first, second = program.build().dispatches
+
+    assert first.args == second.args == (x, x.at(4), F32(f32=0.5), I64(i64=1))
+    with pytest.raises(BuilderError, match="program p, dispatch 2: `scale` has no parameter `fcator`"):
+        program.dispatch("scale", y=x, x=x, fcator=0.5, n=1)
+    with pytest.raises(BuilderError, match="dispatch last: no argument for the parameter `n` of `scale`"):
+        program.dispatch("scale", y=x, x=x, factor=0.5, label="last")
+    with pytest.raises(BuilderError, match="`scale` has no parameter `y`"):
+        program.dispatch("scale", x, y=x, x=x, factor=0.5, n=1)
+    with pytest.raises(BuilderError, match="`unnamed` has no parameter `y`"):
+        program.dispatch("unnamed", y=x, x=x, factor=0.5, n=1)
+
+
 def test_the_schema_accepts_what_the_reader_accepts() -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
     jsonschema.Draft202012Validator.check_schema(json_schema())

@@ -53,8 +53,8 @@ def test_a_small_file_that_stands_for_millions_of_launches_is_refused(
     done = kern_mine(tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        f"kern: {tmp_path}/pid-100/launches.jsonl:{3 + MAX_EVENTS // nodes + 1}: the record holds more than 524,288 "
-        f"events, {OF_A_GRAPH}, and no more is read",
+        f"kern: error[record-too-large]: {tmp_path}/pid-100/launches.jsonl:{3 + MAX_EVENTS // nodes + 1}: "
+        f"the record holds more than 524,288 events, {OF_A_GRAPH}, and no more is read",
         "help: record a shorter run",
     ]
 

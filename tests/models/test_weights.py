@@ -16,7 +16,7 @@ from kern.artifact.weights import open_weights
 from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import TransformerConfig, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
-from kern.models.weights import part_of, rope_table, weights_of, write_weights
+from kern.models.weights import rope_table, weight_group, weights_of, write_weights
 from support.work import peak_bytes
 
 # 72 and 200 are no multiples of 128 elements, so that most tensors end inside a 256-byte line.
@@ -25,7 +25,7 @@ ODD = replace(preset("qwen3", "tiny"), hidden=72, ffn=200, heads=3, kv_heads=1, 
 
 def written(path: Path, checkpoint: Any) -> dict[str, NDArray[Any]]:
     """Write, and read back by the index."""
-    write_weights(path, [part_of(checkpoint)], lambda done, total: None)
+    write_weights(path, [weight_group(checkpoint)], lambda done, total: None)
     content = path.read_bytes()
     kinds = {"bf16": ml_dtypes.bfloat16, "f32": np.float32, "u8": np.uint8}
     with open_weights(path) as file:
@@ -40,7 +40,7 @@ def written(path: Path, checkpoint: Any) -> dict[str, NDArray[Any]]:
 @pytest.mark.parametrize("config", [ODD, replace(ODD, tied_embeddings=True), preset("llama", "tiny")])
 def test_every_tensor_starts_at_a_multiple_of_256(tmp_path: Path, config: TransformerConfig) -> None:
     path = tmp_path / "w.safetensors"
-    write_weights(path, [part_of(RandomCheckpoint(config, 1))], lambda done, total: None)
+    write_weights(path, [weight_group(RandomCheckpoint(config, 1))], lambda done, total: None)
 
     with open_weights(path) as file:
         named = {name: info for name, info in file.tensors.items() if not name.startswith("padding.")}
@@ -53,7 +53,7 @@ def test_every_tensor_starts_at_a_multiple_of_256(tmp_path: Path, config: Transf
 
 def test_the_safetensors_library_reads_the_file(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    write_weights(path, [part_of(RandomCheckpoint(ODD, 1))], lambda done, total: None)
+    write_weights(path, [weight_group(RandomCheckpoint(ODD, 1))], lambda done, total: None)
 
     with safe_open(path, framework="numpy") as file:
         assert set(weights_of(ODD)) <= set(file.keys())
@@ -85,8 +85,8 @@ def test_the_rope_table_holds_cosines_then_sines() -> None:
 def test_the_rope_table_of_a_long_context_is_written_in_parts(tmp_path: Path) -> None:
     config = replace(preset("llama", "tiny"), layers=1, max_positions=2**16 - 3)
     path = tmp_path / "w.safetensors"
-    part = part_of(RandomCheckpoint(config, 1))
-    peak = peak_bytes(lambda: write_weights(path, [part], lambda done, total: None))
+    group = weight_group(RandomCheckpoint(config, 1))
+    peak = peak_bytes(lambda: write_weights(path, [group], lambda done, total: None))
 
     with safe_open(path, framework="numpy") as file:
         assert np.array_equal(file.get_tensor("cos_sin"), rope_table(config))
@@ -95,8 +95,8 @@ def test_the_rope_table_of_a_long_context_is_written_in_parts(tmp_path: Path) ->
 
 def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    part = part_of(RandomCheckpoint(ODD, 1))
-    write_weights(tmp_path / "w.safetensors", [part], lambda done, total: told.append((done, total)))
+    group = weight_group(RandomCheckpoint(ODD, 1))
+    write_weights(tmp_path / "w.safetensors", [group], lambda done, total: told.append((done, total)))
 
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1] == sum(weight.size for weight in weights_of(ODD).values())
@@ -114,7 +114,7 @@ class Misshapen:
 
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"embed_tokens.weight has the shape \(512, 128\)"):
-        write_weights(tmp_path / "w.safetensors", [part_of(Misshapen())], lambda done, total: None)
+        write_weights(tmp_path / "w.safetensors", [weight_group(Misshapen())], lambda done, total: None)
 
 
 def test_random_tensors_follow_the_seed_and_their_name() -> None:

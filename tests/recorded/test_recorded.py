@@ -25,7 +25,7 @@ from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_generation, check_scoring
-from kern.engine import Generator, score
+from kern.engine import score
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Sizes, UnsupportedSizes
@@ -49,6 +49,7 @@ from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.verification.verify import verify
 from kern.verifier import check
+from support import host_driven
 from support.greedy import assert_greedy, assert_same
 from support.nvrtc import cubin
 from support.recordings import Recorder
@@ -124,9 +125,9 @@ def test_every_step_is_pinned_to_the_very_module_that_was_recorded(built: Path, 
     for step in steps:
         assert step.sha256 in recorded
         assert hashlib.sha256((built / "kernels" / step.cubin).read_bytes()).hexdigest() == step.sha256
-    images = {name: hashlib.sha256(module(name)).hexdigest() for name in ("attention of several", "attention of one")}
-    assert steps_of(built)["attention_prefill_apart/kernel_unified_attention"].sha256 == images["attention of several"]
-    assert steps_of(built)["attention_decode_apart/kernel_unified_attention"].sha256 == images["attention of one"]
+    for entry, name in (("prefill", "attention of several"), ("decode", "attention of one")):
+        step = steps_of(built)[f"attention_{entry}_unfused/kernel_unified_attention"]
+        assert step.sha256 == hashlib.sha256(module(name)).hexdigest()
 
 
 def test_a_steps_products_are_our_own_and_a_chunks_are_cublaslts(built: Path) -> None:
@@ -143,12 +144,12 @@ def test_a_steps_products_are_our_own_and_a_chunks_are_cublaslts(built: Path) ->
 
 def test_strides_that_a_single_token_hides_come_from_a_pass_of_several(built: Path) -> None:
     assert TINY.qkv_size == 512
-    assert literals_of(built, "q_norm_apart")[3] == 512  # from token to token in qkv
-    assert literals_of(built, "cache_write_apart")[7:9] == [128, 512]  # keys have rows of their own, values do not
+    assert literals_of(built, "q_norm_unfused")[3] == 512  # from token to token in qkv
+    assert literals_of(built, "cache_write_unfused")[7:9] == [128, 512]  # keys have rows of their own, values do not
 
 
 def test_addresses_that_no_instance_follows_are_null(built: Path) -> None:
-    given = literals_of(built, "attention_decode_apart")
+    given = literals_of(built, "attention_decode_unfused")
 
     assert [given[at] for at in (0, 7, 8, 28, 29, 36, 37)] == [0] * 7  # the output of the other mode, scales, scratch
     assert given[25:28] == [None] * 3  # the parts
@@ -156,7 +157,7 @@ def test_addresses_that_no_instance_follows_are_null(built: Path) -> None:
 
 def test_one_pool_holds_all_layers(built: Path) -> None:
     manifest = manifest_of(built)
-    writes = [d for d in manifest.programs["decode"].dispatches if d.kernel == "cache_write_apart"]
+    writes = [d for d in manifest.programs["decode"].dispatches if d.kernel == "cache_write_unfused"]
     block = 2 * 16 * TINY.kv_size * 2
     places = [tuple(arg.offset for arg in d.args if isinstance(arg, StateArg)) for d in writes]
 
@@ -167,7 +168,7 @@ def test_one_pool_holds_all_layers(built: Path) -> None:
 
 def test_what_triton_may_have_taken_for_a_multiple_of_16_stays_one(built: Path) -> None:
     manifest = manifest_of(built)
-    for name in ("cache_write_apart", "attention_prefill_apart", "attention_decode_apart"):
+    for name in ("cache_write_unfused", "attention_prefill_unfused", "attention_decode_unfused"):
         for number, step in enumerate(manifest.kernels[name].impl.steps):
             values = [value for value in literals_of(built, name, number) if isinstance(value, int)]
             assert all(value % 16 == 0 for value in values), step.symbol
@@ -191,10 +192,10 @@ def heads_outside(launch: Launched) -> None:
 
 def test_the_layout_inside_a_block_is_the_recordings(tmp_path: Path) -> None:
     build_tiny(record(tmp_path / "dump", TINY, heads_outside), tmp_path / "out", weights=False)
-    given = literals_of(tmp_path / "out", "cache_write_apart")
+    given = literals_of(tmp_path / "out", "cache_write_unfused")
 
     assert (given[10], given[13]) == (16 * TINY.head_dim, TINY.head_dim)
-    assert literals_of(tmp_path / "out", "attention_prefill_apart")[18:20] == [TINY.head_dim, 16 * TINY.head_dim]
+    assert literals_of(tmp_path / "out", "attention_prefill_unfused")[18:20] == [TINY.head_dim, 16 * TINY.head_dim]
 
 
 @st.composite
@@ -290,8 +291,8 @@ def reference() -> Reference:
 
 def generate(folder: Path, ids: list[int], count: int, **options: Any) -> list[int]:
     with load(folder, capacity=256) as executable:
-        generation = Generator(executable, Tokenizer.load(folder), **options).generate(ids, max_tokens=count)
-        return [token.id for token in generation]
+        generator = host_driven.generator(executable, Tokenizer.load(folder), **options)
+        return [token.id for token in generator.generate(ids, max_tokens=count)]
 
 
 @pytest.mark.parametrize("length", [1, 2, 16, 17, 70])
@@ -309,12 +310,12 @@ def test_the_chunk_of_the_prefill_does_not_matter(stand_in: Path, chunk: int) ->
 
 
 def test_tokens_that_stay_on_the_device_are_those_that_pass_the_host(stand_in: Path) -> None:
-    assert generate(stand_in, prompt(45), 40) == generate(stand_in, prompt(45), 40, host_fed=True)
+    assert generate(stand_in, prompt(45), 40) == generate(stand_in, prompt(45), 40, host=True)
 
 
 def test_the_score_is_the_references(stand_in: Path) -> None:
     with load(stand_in, capacity=256) as executable:
-        found = score(executable, Tokenizer.load(stand_in), prompt(150)).nll
+        found = score(executable, Tokenizer.load(stand_in).settings, prompt(150)).nll
 
     assert found == pytest.approx(reference().nll(prompt(150)), abs=0.02)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,39 +11,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kern.device.base import FunctionLimits, KernelLaunch, OperatorLaunch
+from kern.artifact.types import StepKey
+from kern.manifest.launches import KernelLaunch, OperatorLaunch
 from kern.manifest.reading import read
 from kern.manifest.writing import write
-from kern.runtime.lowering import Linkage, linkage, lower
+from kern.runtime.lowering import LinkedStep, link, lower
 from kern.runtime.memory.address_table import Bases, ProgramAddresses
 from kern.runtime.memory.address_table import addresses as program_addresses
 from kern.runtime.memory.planner import plan
 from kern.verifier import VerifiedManifest, verified
-from kern.verifier.example import BASE
+from kern.verifier.example import BASE, edited
 from support.programs import RandomProgram, random_programs
 
 
 @dataclass(frozen=True)
 class NamedFunction:
     symbol: str
-    layout: None = None
-    limits: FunctionLimits = field(default_factory=FunctionLimits)
 
 
-@dataclass(frozen=True)
-class NamedOperator:
-    name: str
-    arguments: tuple[int, ...]
-
-
-def named_linkage(checked: VerifiedManifest) -> Linkage:
+def named_functions(checked: VerifiedManifest) -> dict[StepKey, LinkedStep]:
     functions = {
         (name, index): NamedFunction(f"{name}/{index}")
         for name, kernel in checked.manifest.kernels.items()
         for index, step in enumerate(kernel.impl.steps)
         if step.extern is None
     }
-    return linkage(checked.manifest, functions, lambda name, arguments: NamedOperator(name, tuple(arguments)))
+    return link(checked.manifest, functions)
 
 
 def addresses(checked: VerifiedManifest, program: str) -> ProgramAddresses:
@@ -118,6 +111,9 @@ def interpreted(
                     tuple(step["block"]),
                     value_of(step.get("shared_mem", 0), values),
                     packed([param.split(" align ")[0] for param in step["params"]], arguments),
+                    step.get("pdl", False),
+                    tuple(step["cluster"]) if "cluster" in step else None,
+                    step.get("cooperative", False),
                 )
             )
     return launches
@@ -125,7 +121,7 @@ def interpreted(
 
 def plain(launch: KernelLaunch | OperatorLaunch) -> tuple[Any, ...]:
     if isinstance(launch, OperatorLaunch):
-        return (launch.label, launch.operator.name, launch.operator.arguments)
+        return (launch.label, launch.name, launch.arguments)
     return (
         launch.label,
         launch.function.symbol,
@@ -133,12 +129,15 @@ def plain(launch: KernelLaunch | OperatorLaunch) -> tuple[Any, ...]:
         launch.block,
         launch.shared_mem,
         launch.params,
+        launch.pdl,
+        launch.cluster,
+        launch.cooperative,
     )
 
 
 def assert_equal(checked: VerifiedManifest, program: str, values: dict[str, int]) -> None:
     where = addresses(checked, program)
-    lowered = lower(checked.manifest, program, values, where, named_linkage(checked))
+    lowered = lower(checked.manifest, program, values, where, named_functions(checked))
     document = json.loads(write(checked.manifest))
     assert [plain(launch) for launch in lowered] == interpreted(document, program, values, where)
 
@@ -155,13 +154,16 @@ def test_lowering_equals_a_naive_interpreter(random: RandomProgram, data: st.Dat
 
 
 @pytest.mark.parametrize(("program", "rows"), [("fill", 1), ("fill", 63), ("step", 1)])
-def test_externs_states_offsets_and_scratch(program: str, rows: int) -> None:
-    manifest = read(BASE.encode()).manifest
+def test_operators_states_offsets_scratch_and_launch_attributes(program: str, rows: int) -> None:
+    final = "/kernels/summarize/impl/steps/1"
+    attributes = {f"{final}/pdl": "true", f"{final}/cluster": "[4, 1, 1]", f"{final}/cooperative": "true"}
+    text = edited({f"{final}/args/3": '{"scratch": "count", "offset": 16}', **attributes})
+    manifest = read(text.encode()).manifest
     assert manifest is not None
     assert_equal(verified(manifest), program, {"rows": rows, "start": 4095})
 
 
-def test_scratch_of_two_dispatches_of_one_kernel_is_told_apart() -> None:
+def test_kept_scratch_has_one_address_and_other_scratch_is_in_the_workspace() -> None:
     manifest = read(BASE.encode()).manifest
     assert manifest is not None
     checked = verified(manifest)

@@ -16,7 +16,7 @@ from kern.device.base import DeviceUnavailable, Occupancy
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.expressions import Mul
 from kern.runtime.occupancy import occupancies
-from kern.verification.verify_folder import examine
+from kern.verification.verify_folder import verify_folder
 from support.artifacts import write_artifact
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
@@ -52,10 +52,10 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def found(folder: Path) -> dict[StepKey, Occupancy]:
     with open_folder(folder) as opened:
-        examined = examine(opened)
-        assert examined.verified is not None, examined.report
-        assert examined.resolution is not None
-        return dict(occupancies(examined.verified, examined.resolution))
+        found = verify_folder(opened)
+        assert found.verified is not None, found.report
+        assert found.resolution is not None
+        return dict(occupancies(found.verified, found.resolution))
 
 
 class Gpu:
@@ -85,7 +85,7 @@ class Gpu:
         self.taken.remove("device")
 
 
-def test_each_step_is_asked_for_at_its_most_shared_memory(
+def test_occupancy_is_at_the_most_shared_memory_of_each_step(
     build: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Gpu()
@@ -95,14 +95,16 @@ def test_each_step_is_asked_for_at_its_most_shared_memory(
     assert gpu.taken == []
 
 
-def test_what_the_device_does_not_run_has_none(build: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_the_device_does_not_run_has_no_occupancy(
+    build: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     gpu = Gpu()
     monkeypatch.setattr(kern.runtime.occupancy, "open_device", lambda name: gpu)
     assert found(build("sm_80")) == {}
     assert (gpu.asked, gpu.taken) == ([], [])
 
 
-def test_without_a_device_and_on_the_host_there_is_none(
+def test_there_is_no_occupancy_without_a_gpu_and_on_the_host(
     build: Callable[[str], Path], toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(name: str) -> None:
@@ -115,7 +117,7 @@ def test_without_a_device_and_on_the_host_there_is_none(
 
 
 @pytest.mark.gpu
-def test_a_gpu_says_how_full_it_is(build: Callable[[str], Path]) -> None:
+def test_a_gpu_reports_its_occupancy(build: Callable[[str], Path]) -> None:
     try:
         device = open_device("cuda")
     except DeviceUnavailable as error:

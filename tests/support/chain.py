@@ -13,8 +13,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from kern.artifact.weights import open_weights
 from kern.building import build as building
-from kern.checkpoints.config import preset
-from kern.checkpoints.hf_names import parameter_shapes
+from kern.checkpoints.config import parameter_shapes, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from support.hf_folder import config_json, save_tensors
 

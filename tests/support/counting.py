@@ -1,4 +1,4 @@
-"""A host device that counts what is taken from it and given back, and can fail at any point."""
+"""A host device that counts what is allocated from it and freed, and can fail at any point."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class CountingDevice(HostDevice):
     def alloc(self, size: int) -> Any:
         return self._counted("memory", lambda: super(CountingDevice, self).alloc(size), "free")
 
-    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> Any:
-        return self._counted("regions", lambda: super(CountingDevice, self).place(file, regions, progress), "free")
+    def load_regions(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> Any:
+        return self._counted(
+            "regions", lambda: super(CountingDevice, self).load_regions(file, regions, progress), "free"
+        )
 
     def load_module(self, image: bytes) -> Any:
         return self._counted("module", lambda: super(CountingDevice, self).load_module(image), "unload")

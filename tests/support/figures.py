@@ -22,7 +22,7 @@ FROM_VLLM, TRAINING, CARD = "docs/kernels-from-vllm.md", "docs/train-a-draft.md"
 
 SHARES = tuple(f"bench/spec/acceptance/{place} *100" for place in range(7))
 ROUNDS_TEXT = """rounds {} ms/round ({} x a decode step; p10 {}, p90 {}, {} rounds)
-tokens {} a round ({} tokens/s, {} x plain decoding)
+tokens {} per round ({} tokens/s, {} x plain decoding)
 accepted {}%, {}%, {}%, {}%, {}%, {}%, {}% of the rounds"""
 ROUNDS_PLACES = tuple(
     f"bench/spec/{key}"
@@ -76,7 +76,7 @@ QUOTES: Final = (
           in_turns(709, "decode_ms_per_token")),
     Quote(README, "| first token, prompt of 709 | **{} ms** | {} | {} |", "h200-qwen3-4b-vs-vllm",
           in_turns(709, "first_token_ms")),
-    Quote(README, f"{DECODE_TEXT}\n…\nmemory {{}} MB a step: {{}}% of the {{}} GB/s", "host-smollm2",
+    Quote(README, f"{DECODE_TEXT}\n…\nmemory {{}} MB per step: {{}}% of the {{}} GB/s", "host-smollm2",
           (*decode("bench"), "bench/bytes_per_step *1e-6", "bench/bandwidth_share *100",
            "bench/read_bandwidth *1e-9")),
     Quote(README, "and {} tokens per round, speculation takes it from {} to {} tokens per second", "h200-smollm2-spec",
@@ -99,13 +99,13 @@ QUOTES: Final = (
     Quote(SPECULATION, "{} tokens per round over the first 32 tokens, {} over the first 96", "host-smollm2-spec",
           ("fifty_prompts/tokens_per_round_of_first_32/all", "fifty_prompts/tokens_per_round_of_first_96/all")),
     Quote(SPECULATION, "Of these fifty texts of 96 tokens, {} are the same as with plain decoding to the last token, "
-          "and {} part from it at a near-tie", "host-smollm2-spec",
+          "and {} differ from it after a near-tie", "host-smollm2-spec",
           ("fifty_prompts/same_as_plain", "fifty_prompts/parted_at_near_ties")),
-    Quote(SPECULATION, "The two logits were {} apart at the median and {} at most", "host-smollm2-spec",
+    Quote(SPECULATION, "The two logits differed by {} at the median and {} at most", "host-smollm2-spec",
           ("fifty_prompts/median_margin_at_parting", "fifty_prompts/widest_margin_at_parting")),
-    Quote(SPECULATION, "| 9ce2f18, rounds on the kernels of a prefill | {} | {} | {} | |", "h200-qwen3-4b-speculation",
+    Quote(SPECULATION, "| 9ce2f18, rounds on the prefill's kernels | {} | {} | {} | |", "h200-qwen3-4b-speculation",
           tuple(f"runs/0/{key}/0" for key in _TIMES)),
-    Quote(SPECULATION, f"| db09a97, kernels of their own | {_THREE} | {_THREE} | {_THREE} | |",
+    Quote(SPECULATION, f"| db09a97, their own kernels | {_THREE} | {_THREE} | {_THREE} | |",
           "h200-qwen3-4b-speculation", runs("runs/1", *_TIMES)),
     Quote(SPECULATION, f"| 39cebd6 | {_THREE} | {_THREE} | {_THREE} | {_THREE} |", "h200-qwen3-4b-speculation",
           runs("runs/2", *_TIMES, "idle_us_per_round")),
@@ -113,7 +113,7 @@ QUOTES: Final = (
           "h200-qwen3-4b-speculation", runs("runs/3", *_TIMES, "idle_us_per_round")),
     Quote(SPECULATION, f"| 0273c72, splits, ring and first product | {_THREE} | {_THREE} | {_THREE} | {_THREE} |",
           "h200-qwen3-4b-speculation", runs("in turns on one card/2", *_TIMES, "idle_us_per_round")),
-    Quote(SPECULATION, "1dd6e67 takes {} and {} ms and its successor 5ed4435, which cuts attention into eight splits "
+    Quote(SPECULATION, "1dd6e67 takes {} and {} ms and its successor 5ed4435, which splits attention into eight parts "
           "for a round, {} and {}", "h200-qwen3-4b-speculation",
           tuple(f"in turns on one card/0/{commit}/{key}" for commit in ("1dd6e67", "5ed4435") for key in _TIMES[:2])),
     Quote(SPECULATION, "A round that gives {} tokens takes as long as the steps that it replaces. By its shapes a "
@@ -127,20 +127,20 @@ QUOTES: Final = (
            "derived, not measured/tokens_per_s", "derived, not measured/plain_tokens_per_s",
            "derived, not measured/speedup")),
     Quote(SPECULATION, "| plain decoding | {} | |", "h200-smollm2-spec", ("fifty_prompts/plain/tokens_per_s",)),
-    Quote(SPECULATION, "| rounds that the host drives | {} | {} |", "h200-smollm2-spec",
+    Quote(SPECULATION, "| rounds driven by the host | {} | {} |", "h200-smollm2-spec",
           ("fifty_prompts/host/tokens_per_s", "fifty_prompts/tokens_per_round/all")),
-    Quote(SPECULATION, "| rounds that the device drives | {} | {} |", "h200-smollm2-spec",
+    Quote(SPECULATION, "| rounds driven by the device | {} | {} |", "h200-smollm2-spec",
           ("fifty_prompts/device/tokens_per_s", "fifty_prompts/tokens_per_round/all")),
-    Quote(SPECULATION, "{} of the texts are the same as with plain decoding to the last token, and {} part from it at "
-          "a near-tie, {} apart at most, where the build's logits are off from float32 by {} to {}.",
+    Quote(SPECULATION, "{} of the texts are the same as with plain decoding to the last token, and {} differ from it "
+          "after a near-tie of at most {}, where the build's logits differ from float32 by {} to {}.",
           "h200-smollm2-spec",
           ("equality/same_as_plain", "equality/parted_at_near_ties", "equality/margins_at_parting max",
            "equality/logits_off_from_float32_there min", "equality/logits_off_from_float32_there max")),
-    Quote(SPECULATION, "`kern bench --spec` has a round at {} ms there, {} steps.", "h200-smollm2-spec",
+    Quote(SPECULATION, "`kern bench --spec` measures a round at {} ms there, {} steps.", "h200-smollm2-spec",
           ("bench/spec/ms_per_round", "bench/spec/round_per_step")),
     Quote(SPECULATION, "take {} ms for one row", "h200-kernels", ("sweep/0/products *1e-3",)),
-    Quote(SPECULATION, "seven steps take {} µs; {} where every part may stay, and {} where none does", "h200-chain",
-          ("chains/2/us", "chains/0/us", "chains/5/us")),
+    Quote(SPECULATION, "seven steps take {} µs; {} if every part may stay in the cache, and {} if none may",
+          "h200-chain", ("chains/2/us", "chains/0/us", "chains/5/us")),
     Quote(SPECULATION, "| as built | {} |", "host-smollm2-ablations", ("tokens_per_round/as built",)),
     *(Quote(SPECULATION, f"| {fault} | {{}} |", "host-smollm2-ablations", (f"tokens_per_round/{fault}",))
       for fault in ("taps one layer early", "the block attends causally", "taps one layer late",
@@ -158,7 +158,7 @@ QUOTES: Final = (
           decode("bench/on recorded kernels") + prefill("bench/on recorded kernels")),
     Quote(FROM_VLLM, "idle {} µs between two decode steps", "h200-recording",
           ("bench/on recorded kernels/idle_us_per_step",)),
-    Quote(FROM_VLLM, "({} to {} here) and how far the logits are apart (up to {})", "h200-recording",
+    Quote(FROM_VLLM, "({} to {} here) and the difference of the logits (up to {})", "h200-recording",
           ("agreement with our own kernels/margins_at_parting/0", "agreement with our own kernels/margins_at_parting/1",
            "agreement with our own kernels/logits_apart")),
     Quote(FROM_VLLM, f"{DECODE_TEXT}\n{PREFILL_TEXT}\n```", "h200-recording",

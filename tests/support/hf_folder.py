@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.checkpoints.hf_names import parameter_shapes
+from kern.checkpoints.config import parameter_shapes
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 
 NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "int8": "I8"}

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.checkpoints.config import Family, TransformerConfig, preset
-from kern.checkpoints.hf_names import parameter_shapes
+from kern.checkpoints.config import Family, TransformerConfig, parameter_shapes, preset
 from kern.checkpoints.random_checkpoint import random_tensor
 
 IDS: list[int] = np.random.default_rng(34).integers(0, 512, size=40).tolist()

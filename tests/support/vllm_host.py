@@ -12,16 +12,15 @@ from kern.device.host.target import host_target
 from kern.kernels.compile_host import SOURCES as HOST_SOURCES
 from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.host_library import host_kernels
-from kern.kernels.interfaces import RECORDED_INTERFACES
-from kern.manifest.expressions import Sym
-from kern.manifest.types import Arg, Impl, Kernel, Step
+from kern.kernels.implementation import TOKENS, Entry
+from kern.manifest.types import Step
 from kern.manifest.writing import write
 from kern.mining import read_recording
 from kern.mining.recording import process_folders
 from kern.models.precision import RECORDED
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import part_of, write_weights
+from kern.models.weights import weight_group, write_weights
 from kern.recorded.kernel_set import entries
 from kern.recorded.vllm.evidence import examine
 from kern.recorded.vllm.library import module_file, recorded_kernels
@@ -77,22 +76,23 @@ def build_for_host(dump: Path, folder: Path, config: TransformerConfig, seed: in
     recorded = recorded_kernels(evidence, config)
     own = {**compile_host_modules(host_target()), "embedding_bf16.so": host_module("embedding", config)}
     hashes = {name: hashlib.sha256(image).hexdigest() for name, image in own.items()}
-    interface = RECORDED_INTERFACES["embedding_bf16"]
+    entry = Entry("embedding_bf16")
+    params, args = entry.bind(entry.interface)
     embedding = Step(
         symbol="embedding_bf16",
-        params=interface,
+        params=params,
         block=(1, 1, 1),
-        grid=(Sym(sym="tokens"), 1, 1),
+        grid=(TOKENS, 1, 1),
         cubin="embedding_bf16.so",
         sha256=hashes["embedding_bf16.so"],
-        args=tuple(Arg(arg=index) for index in range(len(interface))),
+        args=args,
     )
     kernels = host_kernels(hashes, q_heads=config.heads, kv_heads=config.kv_heads)
     kernels = {
         **kernels,
         **{f"{which}_matmul": kernels["matmul"] for which in ("qkv", "output", "gate_up", "down")},
         "logits_matmul": kernels["matmul_f32"],
-        "embedding_bf16": Kernel(params=interface, impl=Impl(steps=(embedding,))),
+        "embedding_bf16": entry.kernel(embedding),
     }
     manifest = build_manifest(config, entries(kernels, recorded), model="recorded", block=evidence.block)
     checkpoint = RandomCheckpoint(config, seed)
@@ -102,6 +102,6 @@ def build_for_host(dump: Path, folder: Path, config: TransformerConfig, seed: in
     steps = (step for kernel in manifest.kernels.values() for step in kernel.impl.steps)
     for name in {step.cubin for step in steps if step.cubin is not None}:
         (folder / KERNELS / name).write_bytes(modules[name])
-    write_weights(folder / WEIGHTS, [part_of(checkpoint, RECORDED)], lambda done, total: None)
+    write_weights(folder / WEIGHTS, [weight_group(checkpoint, RECORDED)], lambda done, total: None)
     write_text_files(folder, text_settings(config, checkpoint.text, RECORDED), None)
     return folder

@@ -20,6 +20,7 @@ def bytecodes(call: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 gives no such events where no frame asked before settrace
     sys.settrace(trace)
     try:
         call()

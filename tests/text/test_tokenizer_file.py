@@ -311,5 +311,5 @@ def test_a_closed_stderr_changes_nothing(tmp_path: Path) -> None:
 def test_the_bounds_in_the_guide_are_those_that_hold() -> None:
     page = (Path(__file__).parents[2] / "docs" / "text.md").read_text()
 
-    assert f"{FACTOR} bytes of each byte of a text, or {SHORT:,} bytes" in page
+    assert f"{FACTOR} times its bytes, or to {SHORT:,} bytes" in page
     assert f"{MAX_BYTES:,}" in page

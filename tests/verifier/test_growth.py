@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kern.cli.diagnostics import as_json
+from kern.cli.diagnostics import as_dict
+from kern.cli.outputs import json_text
 from kern.manifest.reading import MAX_ERRORS, read
 from kern.verification.report import locate
 from kern.verifier import check
@@ -41,7 +42,7 @@ def test_reading_and_showing_what_is_refused_grows_linearly(case: str) -> None:
             found = read(data)
             assert found.manifest is None
             assert len(found.diagnostics) <= MAX_ERRORS + 1
-            return as_json(locate(Path("m"), found.source, found.diagnostics))
+            return json_text(as_dict(locate(Path("m"), found.source, found.diagnostics)), indent=1)
 
         return report
 

@@ -1,4 +1,4 @@
-"""How many tokens a round of speculation gives on texts that the target completed greedily."""
+"""The number of tokens per round of speculation on texts that the target completed greedily."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Acceptance:
 
     @property
     def tau(self) -> float:
-        """Mean tokens a round, the target's own included; 0 without a round."""
+        """Mean tokens per round, including the target's own; 0 without a round."""
         tokens = sum((accepted + 1) * count for accepted, count in enumerate(self.counts))
         return tokens / self.rounds if self.rounds else 0.0
 
@@ -49,9 +49,9 @@ class Acceptance:
 def measure(target: Target, draft: Draft, texts: Sequence[Text]) -> dict[str, Acceptance]:
     """Rounds of greedy speculation along greedy completions, by kind of text.
 
-    Greedy verification accepts a draft exactly where it is the token of the plain completion, so the completion decides
-    every round, and all blocks can be drafted in one pass. A round whose block would reach past the text's end is left
-    out, for what would follow is not known.
+    Greedy verification accepts a draft exactly if it is the token of the plain completion, so the completion decides
+    every round, and all blocks can be drafted in one pass. A round whose block would exceed the text's end is left out,
+    since what would follow is not known.
     """
     found: dict[str, Acceptance] = {}
     for text in texts:
@@ -82,7 +82,7 @@ def accepted_along(target: Target, draft: Draft, text: Text) -> NDArray[np.int64
 
 
 def walk(accepted: NDArray[np.int64], block: int) -> Acceptance:
-    """The rounds that decoding takes: each begins where the last one's own token ended."""
+    """The rounds of decoding: each begins at the last token of the one before."""
     counts, place = [0] * (block + 1), 0
     while place < len(accepted):
         counts[accepted[place]] += 1

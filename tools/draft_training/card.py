@@ -33,18 +33,19 @@ _CARD: Final = """\
 # A DSpark draft for {target}
 
 A draft for speculative decoding: from the target's features it guesses {block} tokens at once, which the target then
-checks in one pass. It says nothing by itself, and what is decoded with it is what the target alone would say.
+checks in one pass. It is of no use alone, and text decoded with it is what the target alone would write.
 
 - **Shape**: {layers} {family} layers of width {hidden}, MLP {ffn}, {heads} query and {kv_heads} key heads; taps at the
   output of target layers {taps} of {target_layers}; Markov rank {rank}; mask id {mask}; no confidence head.
 - **File**: `model.safetensors`, bf16, {bytes:,} bytes of tensors. `embed_tokens.weight` and `lm_head.weight` are left
   out: they are the target's, frozen in training, and kern takes them from there.
-- **Layout**: the anchor stands first in a block, and row k predicts the token k + 1 places after it.
+- **Layout**: a block begins with the anchor, and row k predicts the token k + 1 positions after it.
 
 ## Measured
 
 Greedy speculation along {held_out} greedy completions of prompts that were not trained on (other topics, other
-phrasings, other seeds), with the weights as stored, in float32 on {device}. Tokens a round count the target's own.
+phrasings, other seeds), with the weights as stored, in float32 on {device}. Tokens per round include the
+target's own.
 
 {table}
 
@@ -60,14 +61,14 @@ The share of rounds that accept draft k, of those that accept all before it:
   {device} (torch {torch}); AdamW, learning rate {rate:g}, {warm:.0%} warm-up, cosine to 0, gradients clipped at 1;
   teacher forcing; {share:g} · cross entropy + {rest:g} · L1 distance to the target's distribution (cross entropy alone
   in the first {first:.0%}), a label's weight exp(-k / {decay:g}); seed {seed}.
-- **Frozen**: embedding and output projection. Everything else began random.
+- **Frozen**: embedding and output projection. Everything else was initialised at random.
 
-`tools/train_draft.py` of the kern repository does it again; sums on a GPU are not the same to the bit.
+`tools/train_draft.py` of the kern repository repeats this; sums on a GPU differ in their last bits from run to run.
 
 ## Not for
 
-Another target, or this one fine-tuned: the text stays right, but fewer drafts are accepted. Text unlike what it was
-trained on (English prose, lists, short programs, by the target itself) is guessed less well.
+Another target, or this one fine-tuned: the text stays right, but fewer drafts are accepted. Text unlike the training
+text (English prose, lists, short programs, by the target itself) is guessed less well.
 """
 
 
@@ -96,7 +97,7 @@ def _table(found: Mapping[str, Acceptance]) -> str:
     block = len(next(iter(found.values())).counts) - 1
     rows = {**dict(sorted(found.items())), "all": total(found, block)}
     lines = [f"| {kind} | {acceptance.rounds:,} | {acceptance.tau:.2f} |" for kind, acceptance in rows.items()]
-    return "\n".join(["| text | rounds | tokens a round |", "|---|---|---|", *lines])
+    return "\n".join(["| text | rounds | tokens per round |", "|---|---|---|", *lines])
 
 
 def _places(found: Mapping[str, Acceptance]) -> str:

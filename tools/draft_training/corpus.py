@@ -24,12 +24,12 @@ _DTYPES: Final[Mapping[str, type[np.generic]]] = {
     "ended": np.bool_,
     "kinds": np.uint8,
 }
-"""The arrays of a file, all of one dimension: `ids` of all texts one after another, the others an element a text."""
+"""The arrays of a file, all one-dimensional: `ids` of all texts in sequence, the others with one element per text."""
 _DAMAGE: Final = (
     *(EOFError, LookupError, MemoryError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What reading a damaged file may raise: sizes beyond all memory, nesting too deep, flags of another zip."""
+"""What reading a damaged file may raise: excessive sizes, nesting too deep, unknown zip flags."""
 
 
 class CorpusError(KernError):

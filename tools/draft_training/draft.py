@@ -30,7 +30,7 @@ class DraftConfig:
     """A draft's shape: its transformer has the target's width, heads and vocabulary.
 
     `taps` are target layers whose output is read; `block` tokens are drafted at once; `rank` is that of the Markov
-    tables; `mask` is the id that stands for a token not yet known.
+    tables; `mask` is the id for a token that is not yet known.
     """
 
     transformer: TransformerConfig
@@ -97,7 +97,7 @@ class Draft:
 
     @classmethod
     def random(cls, config: DraftConfig, seed: int, device: torch.device) -> Draft:
-        """Norms of 1, everything else normal with deviation 0.02; made on the host, so alike on every device."""
+        """Norms of 1, everything else normal with deviation 0.02; created on the host, so equal on every device."""
         generator = torch.Generator().manual_seed(seed)
         tensors = {
             name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * DEVIATION

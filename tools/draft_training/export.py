@@ -17,7 +17,7 @@ from draft_training.draft import Draft, DraftConfig
 from draft_training.objective import DECAY
 
 MAX_BYTES: Final = 16_000_000
-"""The most that the weights of a draft may take, for they go into a repository."""
+"""The most bytes that the weights of a draft may have, since they go into a repository."""
 
 
 def stored_bytes(config: DraftConfig) -> int:
@@ -28,7 +28,7 @@ def stored_bytes(config: DraftConfig) -> int:
 def config_json(config: DraftConfig) -> dict[str, Any]:
     """The published keys, all at the top level.
 
-    `num_anchors` marks the layout in which row k of a block predicts the token k + 1 places after the anchor.
+    `num_anchors` marks the layout in which row k of a block predicts the token k + 1 positions after the anchor.
     """
     c = config.transformer
     return {
@@ -45,7 +45,7 @@ def config_json(config: DraftConfig) -> dict[str, Any]:
 
 
 def save_draft(folder: Path, draft: Draft, card: str) -> None:
-    """Write the three files into a new folder, whole or not at all. Raises OSError.
+    """Write the three files into a new folder, all or none. Raises OSError.
 
     The embedding and the output projection are left out: they are the target's, unchanged.
     """
@@ -69,7 +69,7 @@ def save_weights(path: Path, draft: Draft) -> None:
 
 
 def rounded(draft: Draft) -> Draft:
-    """The draft as its file gives it back: what is measured is what is kept."""
+    """The draft as it is read back from its file: what is measured is what is stored."""
     with tempfile.TemporaryDirectory() as folder:
         save_weights(Path(folder) / "model.safetensors", draft)
         tensors = load_file(Path(folder) / "model.safetensors")

@@ -13,7 +13,7 @@ from draft_training.corpus import Text
 from draft_training.target import Target
 
 _LOOK_EVERY: Final = 32
-"""Steps between two looks at whether every sequence has ended: each makes the host wait for the device."""
+"""Steps between two checks whether every sequence has ended: each check makes the host wait for the device."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Request:
 def complete(target: Target, requests: Sequence[Request], most: int, stop_ids: Sequence[int], seed: int) -> list[Text]:
     """Completions of at most `most` tokens, up to and with a stop token.
 
-    All sequences walk through the same positions, so that a given token takes a step too: nothing is padded in front,
-    and the cost is that of the longest.
+    All sequences go through the same positions, so that a prompt token takes a step too: no padding is needed, and the
+    cost is that of the longest sequence.
     """
     prompts = torch.tensor([request.prompt for request in requests])
     capacity = int(prompts.max()) + most
@@ -62,7 +62,7 @@ def complete(target: Target, requests: Sequence[Request], most: int, stop_ids: S
 
 
 class _Drawing:
-    """Draws the next token of every sequence, each at its own temperature."""
+    """Draws the next token of every sequence, each at its temperature."""
 
     def __init__(self, target: Target, requests: Sequence[Request], stop_ids: Sequence[int], seed: int) -> None:
         self.given = torch.tensor([len(request.ids) for request in requests], device=target.device)

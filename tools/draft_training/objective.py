@@ -22,7 +22,7 @@ class Anchors:
     valid: Tensor
 
     def labels(self, ids: Tensor) -> Tensor:
-        """i64 [batch, anchors, block]: the tokens after each anchor, anything where none exists."""
+        """i64 [batch, anchors, block]: the tokens after each anchor; arbitrary where there are none."""
         places = self.positions[..., None] + 1 + torch.arange(self.valid.shape[-1], device=ids.device)
         return _taken(ids, places.clamp_max(ids.shape[1] - 1))
 
@@ -35,7 +35,7 @@ class Anchors:
 def choose_anchors(prompts: Tensor, lengths: Tensor, count: int, block: int, random: torch.Generator) -> Anchors:
     """`count` different anchors of each text, uniform over the tokens that a completion's token follows.
 
-    The prompt's last token is one of them, for decoding begins there. A text with fewer has anchors without labels.
+    The prompt's last token is one of them, since decoding begins there. A text with fewer has anchors without labels.
     `prompts` and `lengths` are i64 [batch] on the generator's device.
     """
     places = torch.arange(int(lengths.max()), device=lengths.device)

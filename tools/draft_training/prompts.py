@@ -1,7 +1,7 @@
 """Prompts from a grammar: topics, tasks and phrasings, those held out apart from those trained on.
 
-No data set is needed: the target's own completions are the data, and what they are about hardly matters as long as it
-is many things.
+No data set is needed: the target's own completions are the data, and their topics hardly matter as long as there are
+many.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kern.text.tokenizer import Tokenizer
 
 
 class PromptError(KernError):
-    """Prompts that cannot be made."""
+    """Prompts cannot be made."""
 
     code = "prompts"
     exit_code = 2
@@ -27,7 +27,7 @@ class PromptError(KernError):
 
 @dataclass(frozen=True)
 class Grammar:
-    """What prompts are made of: `chats` hold `{topic}` and `{manner}`, `openings` `{topic}`, many also `{other}`."""
+    """The parts of prompts: `chats` hold `{topic}` and `{manner}`, `openings` `{topic}`, many also `{other}`."""
 
     topics: tuple[str, ...]
     chats: tuple[str, ...]
@@ -106,7 +106,7 @@ _CHAT, _OPENING, _FREE = "chat", "opening", "free"
 _SHARES: Final = ((_CHAT, 0.5), (_OPENING, 0.3), (_FREE, 0.2))
 _LOW_TEMPERATURE: Final = 0.6
 _GREEDY_SHARE: Final = 0.6
-"""Of training texts: greedy ones are what is measured, and the rest keeps them from being too few and too alike."""
+"""The share of training texts: greedy ones are measured, and the others add number and variety."""
 _FREE_TOKENS: Final = (16, 64)
 _TRIES: Final = 50
 """Draws in a row for each prompt found, none of them new, before the grammar counts as exhausted."""
@@ -125,7 +125,7 @@ def training_requests(tokenizer: Tokenizer, count: int, seed: int) -> list[Reque
 def held_out_requests(tokenizer: Tokenizer, count: int, seed: int) -> list[Request]:
     """`count` different prompts, all greedy, of topics and phrasings that no training prompt has.
 
-    Texts that the target begins itself are apart by their seeds and by the words that they begin with.
+    Texts that the target begins itself differ by their seeds and by their first words.
     """
     return _take(tokenizer, HELD_OUT, count, random.Random(f"held out {seed}"))
 
@@ -159,7 +159,7 @@ def _take(tokenizer: Tokenizer, grammar: Grammar, count: int, random_: random.Ra
 
 @dataclass(frozen=True)
 class _Prompt:
-    """A prompt before it is ids."""
+    """A prompt before it is encoded."""
 
     kind: str
     text: str

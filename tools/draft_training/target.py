@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draft_training.layers import keys_values, mlp, queries, rms_norm
 from kern.checkpoints.checkpoint import Checkpoint
-from kern.checkpoints.hf_names import parameter_shapes
+from kern.checkpoints.config import parameter_shapes
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Target:
 
     @torch.no_grad()
     def trace(self, ids: Tensor, taps: tuple[int, ...]) -> Traced:
-        """A causal pass over `ids` i64 [batch, tokens]; padding may stand at the end of a row."""
+        """A causal pass over `ids` i64 [batch, tokens]; there may be padding at the end of a row."""
         config, features = self.config, []
         positions = torch.arange(ids.shape[1], device=self.device)
         x = self.embedding[ids]
@@ -74,7 +74,7 @@ class Target:
 
 
 class Stepper:
-    """Keys and values of sequences that grow together, a token at a time."""
+    """Keys and values of sequences that grow together, one token at a time."""
 
     def __init__(self, target: Target, batch: int, capacity: int) -> None:
         config = target.config

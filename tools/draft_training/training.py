@@ -19,7 +19,7 @@ from draft_training.target import Target
 WARM_UP: Final = 0.04
 """The share of training in which the learning rate rises."""
 ENTROPY_FIRST: Final = 0.1
-"""The share of training with the cross entropy alone: from random logits the L1 distance has hardly a gradient."""
+"""The share of training with the cross entropy alone: from random logits the L1 distance has almost no gradient."""
 _LONGEST_CLIP: Final = 1.0
 _TELLINGS: Final = 20
 
@@ -48,7 +48,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Step:
-    """One step as it is told: `overlap` is the mean of 1 - L1 / 2 by place in the block."""
+    """A step as it is reported: `overlap` is the mean of 1 - L1 / 2 by position in the block."""
 
     number: int
     progress: float

@@ -25,6 +25,5 @@ def describe(name: str, image: bytes, sha256: str) -> ModuleInfo:
         else:
             raise BadModule(f"its machine is {elf.machine}, not an NVIDIA GPU, x86-64 or aarch64")
     except BadModule as error:
-        help = error.help or "build the kernels again, or remove the file from the folder"
-        raise BadModule(f"kernels/{name} is not a usable kernel file: {error.message}", help) from None
+        raise BadModule(f"kernels/{name} is not a usable kernel file: {error.message}", error.help) from None
     return ModuleInfo(name, kind, target, sha256, image, MappingProxyType(kernels))

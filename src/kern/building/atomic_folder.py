@@ -9,23 +9,19 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.artifact.folder import MANIFEST
 from kern.artifact.folder_lock import locked_alone
 from kern.files.working_folder import working_folder
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 _PREFIX: Final = ".kern-build-"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
 
-class OutputError(KernError):
-    """The output folder cannot be written."""
-
-    code: ClassVar[str] = "output"
-    exit_code: ClassVar[int] = 2
+OutputError = variant(KernError, "output-unwritable", "The output folder cannot be written.", exit_code=2)
 
 
 def check_output(output: Path, force: bool) -> None:

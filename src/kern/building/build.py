@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
 from kern.building.atomic_folder import check_output, replacing
@@ -19,7 +19,7 @@ from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.checkpoints.tensors import check_checkpoint
 from kern.manifest.counts import listed
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
 from kern.models.buffers import MAX_SEQUENCES, Limits
@@ -28,7 +28,7 @@ from kern.models.precision import OWN, RECORDED
 from kern.models.speculation.draft import RANDOM, open_draft
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import Part, part_of, write_weights
+from kern.models.weights import WeightGroup, weight_group, write_weights
 from kern.recorded.kernel_set import recorded_kernel_set
 
 KNOWN_MODELS: Final = ("smollm2",)
@@ -38,11 +38,7 @@ Progress = Callable[[str, int, int], None]
 """Told what is being done (`fetch`, `weights`), the bytes done and their total."""
 
 
-class BuildError(KernError):
-    """A build that is asked for wrongly."""
-
-    code: ClassVar[str] = "build"
-    exit_code: ClassVar[int] = 2
+BuildError = variant(KernError, "build-options", "Invalid build options.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +119,8 @@ def build(
         (folder / MANIFEST).write_text(write(manifest), encoding="utf-8")
         _write_modules(folder / KERNELS, manifest, kernels.modules)
         write_text_files(folder, settings, source.text.tokenizer_json)
-        parts = [part_of(source, precision), *([] if speculative is None else [speculative.part])]
-        size = _write_weights(folder / WEIGHTS, parts, tell) if weights else 0
+        groups = [weight_group(source, precision), *([] if speculative is None else [speculative.weight_group])]
+        size = _write_weights(folder / WEIGHTS, groups, tell) if weights else 0
     return Built(output, kernels.target, manifest, size, source.notes, unknown)
 
 
@@ -236,6 +232,6 @@ def _write_modules(folder: Path, manifest: Manifest, modules: Mapping[str, bytes
         (folder / name).write_bytes(modules[name])
 
 
-def _write_weights(path: Path, parts: Sequence[Part], tell: Progress) -> int:
-    write_weights(path, parts, lambda done, total: tell("weights", done, total))
+def _write_weights(path: Path, groups: Sequence[WeightGroup], tell: Progress) -> int:
+    write_weights(path, groups, lambda done, total: tell("weights", done, total))
     return path.stat().st_size

@@ -5,57 +5,49 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import NoReturn
 
 from kern.cli.interrupts import interruptible
-from kern.manifest.errors import KernError
 
 _INTERRUPTED = 130
-_LIMITED = 2
 _WIDTHS = range(20, 1001)
-"""Columns of terminals that are believed."""
+"""Plausible widths of a terminal, in columns."""
 
 
 def main() -> None:
     """Run the command line. Exits 0 (done), 1 (the answer is no), 2 (usage) or 130 (interrupted)."""
     # Looking for pydantic plugins means reading the metadata of every installed package.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-    # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
+    # A manifest is tens of thousands of live objects: scanning them for garbage takes a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
     _open_output()
-    _believe_width()
+    _drop_implausible_width()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    given: set[str] = set()
     try:
         with interruptible():
-            _run()
-    except KernError as error:
-        help = _limit_help(error)
-        _tell(error.message, help or error.help)
-        sys.exit(_LIMITED if help else error.exit_code)
-    except (OSError, MemoryError, ImportError, RuntimeError) as error:
-        help = _limit_help(error)
-        if help is None and not isinstance(error, OSError):
-            raise
-        error.__traceback__ = None  # its frames hold what took the memory
-        _end(error, help)
+            status = _run(given)
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        status = _INTERRUPTED
+    except Exception as error:
+        status = _failed(error, "json" in given)
+    sys.exit(status)
 
 
 def _open_output() -> None:
-    """Put the null device where the shell has closed an output: printing to none would print to the other."""
+    """Open the null device in place of an output that the shell has closed; else a file opened later would get it."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, it stays open
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
-def _believe_width() -> None:
-    """Forget a width that no terminal has: at 0, as some editors set it, rich prints nothing, errors neither.
+def _drop_implausible_width() -> None:
+    """Remove a width that no terminal has from the environment.
 
-    At very many, it would fill help texts up with spaces. typer reads TERMINAL_WIDTH, and fails where it is no number.
+    At 0, which some editors set, rich prints nothing, not even errors; at a huge one it pads help texts with spaces.
+    typer fails if TERMINAL_WIDTH is not a number.
     """
     for variable in ("COLUMNS", "TERMINAL_WIDTH"):
         width = os.environ.get(variable)
@@ -63,39 +55,28 @@ def _believe_width() -> None:
             del os.environ[variable]
 
 
-def _run() -> None:
+def _run(given: set[str]) -> int:
+    """The command's exit status. `given` receives `json` if that option is given."""
     from kern.cli.app import app
-    from kern.cli.warned import show_warnings
+    from kern.cli.errors import show_warnings
 
     show_warnings()
     try:
-        app(prog_name="kern")
+        return app(prog_name="kern", standalone_mode=False, obj=given) or 0
     finally:
         sys.stdout.flush()
 
 
-def _limit_help(error: Exception) -> str | None:
-    from kern.manifest.limits import help_for
+def _failed(error: Exception, as_json: bool) -> int:
+    """Show an error that is not a bug in kern, and give the exit status."""
+    from kern.cli.errors import StdoutUnwritable, reported, show
 
-    return help_for(error)
-
-
-def _tell(message: str, help: str) -> None:
-    from kern.cli.terminal import printable
-
-    print(f"kern: {printable(message)}", file=sys.stderr)
-    if help:
-        print(f"help: {printable(help)}", file=sys.stderr)
-
-
-def _end(error: Exception, help: str | None) -> NoReturn:
-    """A limit on this process; else its output: what commands read and write is checked where they do it."""
-    reason = "memory ran out" if isinstance(error, MemoryError) else getattr(error, "strerror", None) or str(error)
-    if help is not None:
-        named = f": {error.filename}" if isinstance(error, OSError) and error.filename is not None else ""
-        _tell(f"{reason}{named}", help)
-        sys.exit(_LIMITED)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-    _tell(f"the output cannot be written: {reason}", "")
-    sys.exit(1)
+    shown = reported(error)
+    if shown is None:
+        raise error
+    error.__traceback__ = None  # its frames hold what took the memory
+    if isinstance(shown, StdoutUnwritable):
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+    show(shown, as_json)
+    return shown.exit_code

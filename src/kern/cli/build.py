@@ -8,9 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kern.building.build import build
-from kern.cli.progress import Progress, bar
-from kern.cli.terminal import printable
-from kern.cli.units import binary
+from kern.cli.terminal import Progress, bar, binary, printable
 from kern.manifest.counts import counted
 from kern.models.buffers import Limits
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kern.capture import ProcessSummary, find_toolkit, recorder_library, run_recorded, summarize
 from kern.capture.errors import NothingRecorded
+from kern.cli.errors import show
 from kern.cli.terminal import printable
 from kern.kernels.compile_host import compiler_command
 from kern.manifest.counts import counted
@@ -28,7 +29,7 @@ def capture(command: list[str], dump: Path) -> int:
         nothing = NothingRecorded(*_why_nothing(processes, dump))
         if status == 0:
             raise nothing
-        _say([str(nothing)])
+        show(nothing, as_json=False)
     return status
 
 

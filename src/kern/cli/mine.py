@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kern.cli.json_text import json_text
 from kern.cli.mine_json import as_json
 from kern.cli.mine_report import show
 from kern.cli.mine_survey import show_survey
+from kern.cli.outputs import json_text
 from kern.cli.terminal import printable
 from kern.mining import mine, read_recordings
 from kern.mining.layouts import complete

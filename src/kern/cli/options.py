@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object on stdout.")]
+
+def _json(ctx: typer.Context, wanted: bool) -> bool:
+    """Note that errors are wanted as JSON too."""
+    if wanted and ctx.obj is not None:
+        ctx.obj.add("json")
+    return wanted
+
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", metavar="", help="Print one JSON object on stdout.", callback=_json, is_eager=True),
+]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -38,6 +49,14 @@ Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights fi
 Stop = Annotated[
     list[str] | None,
     typer.Option("--stop", metavar="TEXT", help="End before this text; may be given more than once."),
+]
+Spec = Annotated[
+    bool,
+    typer.Option(
+        "--spec",
+        metavar="",
+        help="Guess tokens ahead with the folder's draft model; the text stays the model's own.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print only the text, and errors on stderr.")]
 Eager = Annotated[bool, typer.Option("--eager", metavar="", help="Launch kernels one by one, without graphs.")]

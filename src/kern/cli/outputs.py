@@ -1,39 +1,37 @@
-"""Files that a command writes: their paths are checked before its work, and each appears whole."""
+"""What a command writes: files, their paths checked before its work, each appearing whole; and JSON."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 Writing = Callable[[BinaryIO], object]
 """Writes one file's content."""
 
 
-class Unwritable(KernError):
-    """A file cannot be written where it was asked for."""
-
-    code: ClassVar[str] = "output"
-    exit_code: ClassVar[int] = 2
+Unwritable = variant(KernError, "file-unwritable", "A file cannot be written to the path given.", exit_code=2)
 
 
 def check_path(what: str, path: Path) -> None:
-    """Raises Unwritable where `what` could not be written to `path`; what is there stays as it is."""
+    """Raises Unwritable if `what` cannot be written to `path`. A file that exists there is not changed."""
     try:
         if path.exists() and not path.is_file():
-            raise Unwritable(f"{what} cannot be written to {path}: it is not a file", "name a file")
+            raise Unwritable(f"{what} cannot be written to {path}: it is not a file", "give a file")
         tempfile.TemporaryDirectory(prefix=".kern-", dir=path.parent).cleanup()
     except OSError as error:
         raise _unwritable(what, path, error) from error
 
 
 def write_files(what: str, contents: Mapping[Path, Writing]) -> None:
-    """Write every file under another name, and rename them once all are whole. Raises Unwritable."""
+    """Write every file under another name, and rename them once all are complete. Raises Unwritable."""
     with ExitStack() as stack:
         whole = {path: _written(what, path, content, stack) for path, content in contents.items()}
         for path, part in whole.items():
@@ -54,7 +52,25 @@ def _written(what: str, path: Path, content: Writing, stack: ExitStack) -> Path:
     return part
 
 
-def _unwritable(what: str, path: Path, error: OSError) -> Unwritable:
+def _unwritable(what: str, path: Path, error: OSError) -> KernError:
     return Unwritable(
-        f"{what} cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
+        f"{what} cannot be written to {path}: {error.strerror or error}", "give a file in a folder that you may write"
     )
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """`value` as JSON in ASCII; NaN and the infinities, which JSON does not have, are null."""
+    try:
+        return json.dumps(value, allow_nan=False, indent=indent)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, indent=indent)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value

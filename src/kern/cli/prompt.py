@@ -5,19 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from kern.manifest.errors import KernError
+from kern.cli.errors import UsageError
 from kern.text.chat import chat_prompt, first_turn
 from kern.text.tokenizer import NoTokenizer, Tokenizer
 
 STDIN = "-"
 MAX_TEXT_BYTES = 64 * 2**20
-
-
-class UsageError(KernError):
-    """Options that do not go together, or a value that is none."""
-
-    code = "usage"
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -28,11 +28,8 @@ SEQS: Final = Sym(sym="seqs")
 PAGES: Final = Sym(sym="pages")
 
 
-class ContractError(KernError):
-    """A folder that a text caller cannot drive."""
-
-    code: ClassVar[str] = "text-contract"
-    exit_code: ClassVar[int] = 1
+class ContractError(KernError, code="text-contract"):
+    """The folder is not a text model that kern can run."""
 
 
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=INT_LIMIT)]

@@ -1,49 +1,36 @@
-"""What a device is to everything above it: memory, modules, operators, launches, graphs."""
+"""The device protocol: memory, modules, launches, graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from kern.manifest import arrays
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
+from kern.manifest.launches import EntryPoint, Launch
 from kern.manifest.params import Layout
 from kern.manifest.types import Dim3
 
 ALIGNMENT: Final = arrays.ALIGNMENT
-"""Every address that a device gives out, and every buffer placed in it, is a multiple of this many bytes."""
+"""Every address that a device allocates, and every buffer in its memory, is a multiple of this many bytes."""
 
 
-class DeviceError(KernError):
-    """A device refused or failed."""
-
-    code: ClassVar[str] = "device"
+class DeviceError(KernError, code="device", help="`kern doctor` shows the devices of this machine"):
+    """A device refused something, or failed."""
 
 
-class DeviceUnavailable(DeviceError):
-    """No such device on this machine, or not in this installation."""
-
-    code: ClassVar[str] = "no-device"
-    exit_code: ClassVar[int] = 2
+DeviceUnavailable = variant(DeviceError, "device-unavailable", "The device or its driver is missing.", exit_code=2)
+OutOfMemory = variant(DeviceError, "out-of-memory", "The device has less free memory than is needed.")
+ModuleError = variant(DeviceError, "module-unusable", "A module does not load, or lacks a symbol.")
 
 
-class OutOfMemory(DeviceError):
-    """A device has less free memory than is needed."""
-
-    code: ClassVar[str] = "out-of-memory"
+class LaunchError(DeviceError, code="launch-failed", help="prepare it with modules and operators of the same device"):
+    """A launch failed. The message names it."""
 
 
-class ModuleError(DeviceError):
-    """A module does not load, or lacks a symbol."""
-
-    code: ClassVar[str] = "module"
-
-
-class LaunchError(DeviceError):
-    """A launch failed; the message names it."""
-
-    code: ClassVar[str] = "launch"
+class CudaError(DeviceError, code="cuda-call-failed", help="`nvidia-smi` and the kernel log (dmesg) may say more"):
+    """A call to the CUDA driver or one of its libraries failed."""
 
 
 class Memory(Protocol):
@@ -58,7 +45,7 @@ class Memory(Protocol):
         """Length in bytes."""
 
     def free(self) -> None:
-        """Give the range back. A second call does nothing."""
+        """Free the range. A second call does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +56,24 @@ class FileRegion:
     size: int
 
 
-class PlacedRegions(Protocol):
+class LoadedRegions(Protocol):
     """File regions in device memory, each at a multiple of ALIGNMENT."""
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """One address a region, in the order asked for."""
+        """The address of each region, in the order requested."""
 
     @property
     def allocated(self) -> int:
         """Bytes of device memory taken; regions used in place (mapped) take none."""
 
     def free(self) -> None:
-        """Give the memory back. A second call does nothing."""
+        """Free the memory. A second call does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionLimits:
-    """What the device itself says of a function. None where the device has no such notion."""
+    """The limits of a function, as the device reports them. None where the device has no such limit."""
 
     max_threads: int | None = None
     registers: int | None = None
@@ -95,26 +82,22 @@ class FunctionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How much of a multiprocessor a launch fills: blocks resident at once, and the share of its threads."""
+    """How much of a multiprocessor a launch fills: resident blocks, and their share of its threads."""
 
     blocks: int
     share: float
 
 
-class Function(Protocol):
-    """An entry point of a loaded module."""
-
-    @property
-    def symbol(self) -> str:
-        """Its name in the module."""
+class Function(EntryPoint, Protocol):
+    """An entry point of a loaded module, and what the device reports about it."""
 
     @property
     def layout(self) -> Layout | None:
-        """The parameter layout as the device reports it, None where it cannot tell."""
+        """The parameter layout as the device reports it, None where it does not."""
 
     @property
     def limits(self) -> FunctionLimits:
-        """What the device says it needs."""
+        """Its limits."""
 
 
 class Module(Protocol):
@@ -124,42 +107,7 @@ class Module(Protocol):
         """The entry point `symbol`. Raises ModuleError where there is none."""
 
     def unload(self) -> None:
-        """Forget the code. A second call does nothing."""
-
-
-class Operator(Protocol):
-    """A built-in operator bound to its arguments; running it is the device's affair."""
-
-    @property
-    def name(self) -> str:
-        """The name behind `extern:`."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
-    """One kernel launch, everything resolved. `params` is the parameter buffer, `layout` cuts it."""
-
-    label: str
-    function: Function
-    grid: Dim3
-    block: Dim3
-    shared_mem: int
-    params: bytes
-    layout: Layout
-    pdl: bool = False
-    cluster: Dim3 | None = None
-    cooperative: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorLaunch:
-    """One call of a built-in operator, bound to its arguments."""
-
-    label: str
-    operator: Operator
-
-
-Launch = KernelLaunch | OperatorLaunch
+        """Unload the code. A second call does nothing."""
 
 
 class Prepared(Protocol):
@@ -179,9 +127,9 @@ class Stream(Protocol):
         """Wait until everything given to this stream has run. Raises LaunchError if any of it failed."""
 
     def close(self) -> None:
-        """Wait as `synchronize` does, and give the stream back. A second call does nothing.
+        """Wait as `synchronize` does, and destroy the stream. A second call does nothing.
 
-        A failure that was raised before is not raised again.
+        An error that was raised before is not raised again.
         """
 
 
@@ -192,7 +140,7 @@ class Graph(Protocol):
         """Replay."""
 
     def free(self) -> None:
-        """Forget the graph; a replay under way goes on. A second call does nothing."""
+        """Destroy the graph; a replay in progress completes. A second call does nothing."""
 
 
 class Pending(Protocol):
@@ -214,7 +162,7 @@ class Device(Protocol):
 
     @property
     def description(self) -> str:
-        """The processor's own name and what it can run, in a line."""
+        """The processor's name and what it can run, in one line."""
 
     @property
     def target(self) -> str:
@@ -222,7 +170,7 @@ class Device(Protocol):
 
     @property
     def maps_files(self) -> bool:
-        """Whether `place` uses aligned regions of a file in place, and takes no memory for them."""
+        """Whether `load_regions` uses aligned regions of a file in place, without allocating memory for them."""
 
     @property
     def asynchronous(self) -> bool:
@@ -230,7 +178,7 @@ class Device(Protocol):
 
     @property
     def chooses_algorithms(self) -> bool:
-        """Whether its built-in operators come in several algorithms, of which it keeps a choice."""
+        """Whether its built-in operators have several algorithms, whose choice it caches."""
 
     def free_memory(self) -> int:
         """Bytes that can still be allocated."""
@@ -238,41 +186,39 @@ class Device(Protocol):
     def alloc(self, size: int) -> Memory:
         """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory."""
 
-    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> PlacedRegions:
+    def load_regions(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> LoadedRegions:
         """Make regions of the open file descriptor `file` readable by kernels.
 
         A device that can use the file's pages in place does so, for each region whose offset is a multiple
-        of ALIGNMENT. `progress` is told the bytes done since its last call. Raises OutOfMemory.
+        of ALIGNMENT. `progress` is called with the bytes loaded since its last call. Raises OutOfMemory.
         """
 
     def load_module(self, image: bytes) -> Module:
-        """Load code from memory: the very bytes that were checked. Raises ModuleError."""
-
-    def operator(self, name: str, arguments: Sequence[int]) -> Operator:
-        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
-
-        What it needs is allocated here, not at launch. Raises DeviceError for an unknown name.
-        """
+        """Load code from memory: the bytes that were checked. Raises ModuleError."""
 
     def prepare(self, launches: Sequence[Launch]) -> Prepared:
-        """Put a launch list into the device's own form. Raises LaunchError for what it cannot launch."""
+        """Put a launch list into the device's own form.
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order.
+        What operators need is chosen and allocated here, not at launch. Raises LaunchError for what the device
+        cannot launch, DeviceError for an unknown operator.
+        """
 
-        With `check`, wait after each launch and raise LaunchError naming the one that failed.
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order. Raises LaunchError naming a launch that is refused.
+
+        An error of a kernel is raised by whatever waits next; where the list has one launch, it names that launch.
         """
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
-        """Run the list in order, and wait; the seconds that each launch took.
+        """Run the list in order, and wait; return the seconds that each launch took.
 
-        Measuring keeps launches apart that could overlap: the sum need not equal the list's own time.
+        Measuring prevents launches from overlapping: the sum need not equal the time of the whole list.
         """
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy | None:
-        """How a launch of these blocks fills a multiprocessor, None where the device has no such notion.
+        """How a launch of these blocks fills a multiprocessor, None where the device has no multiprocessors.
 
-        No blocks where one is more than a multiprocessor holds.
+        Zero blocks where one does not fit on a multiprocessor.
         """
 
     def capture(self, prepared: Sequence[Prepared]) -> Graph:
@@ -291,7 +237,7 @@ class Device(Protocol):
         """Fill with zero bytes, ordered on `stream`."""
 
     def read_bandwidth(self) -> float:
-        """Bytes per second that a read-only stream over fresh memory reaches now, measured by this call."""
+        """Bytes per second at which uncached memory can be read, measured by this call."""
 
     def close(self) -> None:
-        """Give back what the device object itself holds. A second call does nothing."""
+        """Release what the device object itself holds. A second call does nothing."""

@@ -16,9 +16,9 @@ DEVICE_OF_MODULES: Final[Mapping[str, str]] = {"host": "host", "cubin": "cuda"}
 def open_device(name: str, *, tune: bool = False) -> Device:
     """The device called `name`: `host`, `cuda` (the first GPU) or `cuda:N`.
 
-    `tune` has a GPU choose the algorithms of its built-in operators anew, where it would use those in the
-    user's cache; the host has none to choose from. Raises DeviceUnavailable for a device that this machine or
-    this installation does not have, and for a name that is none.
+    With `tune`, a GPU chooses the algorithms of its built-in operators again instead of using those in the user's
+    cache; the host has no choice of algorithms. Raises DeviceUnavailable for a device that this machine or this
+    installation does not have, and for an unknown name.
     """
     if name == "host":
         from kern.device.host.device import HostDevice
@@ -26,7 +26,7 @@ def open_device(name: str, *, tune: bool = False) -> Device:
         return HostDevice()
     if match := re.fullmatch(r"cuda(?::([0-9]{1,9}))?", name):
         return _cuda(int(match[1] or 0), tune)
-    raise DeviceUnavailable(f"there is no device called {name!r}", "the devices are: host, cuda, cuda:N")
+    raise DeviceUnavailable(f"unknown device {name!r}", "the devices are: host, cuda, cuda:N")
 
 
 def _cuda(ordinal: int, tune: bool) -> Device:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 NO_TOKEN: Final = -1
 """A program gives it for a token where none can be chosen: NaN or +inf in the logits, or -inf for every id."""
@@ -15,10 +15,7 @@ NO_TOKEN: Final = -1
 _HELP: Final = "look for NaN or inf in the checkpoint's tensors, and at the kernels of that program"
 
 
-class UnusableLogits(KernError):
-    """Logits from which no token can be chosen, or that give no likelihood."""
-
-    code: ClassVar[str] = "logits"
+UnusableLogits = variant(KernError, "unusable-logits", "The logits contain NaN or infinities: no token can be chosen.")
 
 
 def chosen(id: int, program: str, position: int) -> int:

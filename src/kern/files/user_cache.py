@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 NAME_ANOTHER: Final = "name a folder that can be written, by its absolute path, in XDG_CACHE_HOME"
 """What to do about a cache that cannot be used."""
@@ -26,18 +26,8 @@ _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _ROOT: Final = 0
 
 
-class NoCacheFolder(KernError):
-    """There is no folder to keep anything in."""
-
-    code: ClassVar[str] = "no-cache-folder"
-    exit_code: ClassVar[int] = 2
-
-
-class UntrustedCache(KernError):
-    """A file or folder of the cache that another user may have written, or that is not a file at all."""
-
-    code: ClassVar[str] = "untrusted-cache"
-    exit_code: ClassVar[int] = 2
+NoCacheFolder = variant(KernError, "no-cache-folder", "There is no folder for the cache.", exit_code=2)
+UntrustedCache = variant(KernError, "untrusted-cache", "Another user can write to the cache.", exit_code=2)
 
 
 class CacheIgnored(UserWarning):

@@ -18,7 +18,7 @@ from typing import Final
 
 import kern.device.host
 from kern.files.working_folder import working_folder
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.limits import check_limit
 
 SOURCES: Final = Path(__file__).parent / "host"
@@ -39,24 +39,9 @@ _SHOWN_LINES: Final = 12
 _INSTALL: Final = "install one (`apt install gcc`, `dnf install gcc`), or name yours in CC"
 
 
-class CompilerMissing(KernError):
-    """There is no C compiler, or it is no program that runs."""
-
-    code = "compiler-missing"
-    exit_code = 2
-
-
-class CompilationFailed(KernError):
-    """The C compiler refused a kernel's source, or there is no room for what it writes."""
-
-    code = "compilation-failed"
-
-
-class UnknownHostTarget(KernError):
-    """The host kernels are not written for this target, or cannot be compiled for it on this machine."""
-
-    code = "unknown-host-target"
-    exit_code = 2
+CompilerMissing = variant(KernError, "compiler-missing", "There is no C compiler, or it does not run.", exit_code=2)
+CompilationFailed = variant(KernError, "compilation-failed", "The C compiler refused a source, or could not write.")
+UnknownHostTarget = variant(KernError, "unknown-host-target", "There are no host kernels for the target.", exit_code=2)
 
 
 def compile_host_modules(target: str) -> Mapping[str, bytes]:
@@ -89,15 +74,27 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
 
 
 def check_host_target(target: str) -> None:
-    """Raises UnknownHostTarget for a target without host kernels, and for one of another architecture than this one."""
+    """Raises UnknownHostTarget for a target without host kernels, and without a compiler for its architecture."""
     if target not in _MARCH:
         raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
     architecture, machine = "aarch64" if target == "aarch64" else "x86_64", platform.machine()
-    if architecture != machine:
+    if architecture != machine and not _compiles_for(architecture):
+        name = f"{architecture}-linux-gnu-gcc"
         raise UnknownHostTarget(
-            f"kernels for {target} are built on {architecture} machines only; this machine is {machine}",
-            "build on such a machine, or use --target host for this one",
+            f"kernels for {target} need a C compiler for {architecture}; this machine is {machine}",
+            f"name one in CC, such as CC={name} (`apt install gcc-{architecture.replace('_', '-')}-linux-gnu`), "
+            "or use --target host for this machine",
         )
+
+
+def _compiles_for(architecture: str) -> bool:
+    """Whether that is the architecture that the compiler produces code for, as gcc and clang report it."""
+    command = [*compiler_command(), "-dumpmachine"]
+    try:
+        reported = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).stdout
+    except OSError as error:
+        raise _does_not_run(command[0], error) from error
+    return reported.startswith(f"{architecture}-".encode())
 
 
 def compiler_command() -> list[str]:
@@ -109,6 +106,12 @@ def compiler_command() -> list[str]:
     if shutil.which(command[0]) is None:
         raise CompilerMissing(f"no C compiler: `{command[0]}` is not a program on the PATH", _INSTALL)
     return command
+
+
+def _does_not_run(program: str, error: OSError) -> KernError:
+    """The error for a compiler that cannot be started. Raises LimitReached where that is why."""
+    check_limit(error, f"starting `{program}`")
+    return CompilerMissing(f"no C compiler: `{program}` does not run: {error.strerror}", _INSTALL)
 
 
 def _level(target: str) -> tuple[str, ...]:
@@ -184,8 +187,7 @@ def _compile(compilers: _Compilers, compiler: list[str], target: str, source: Pa
     try:
         status, stderr = compilers.run(command)
     except OSError as error:
-        check_limit(error, f"starting `{compiler[0]}`")
-        raise CompilerMissing(f"no C compiler: `{compiler[0]}` does not run: {error.strerror}", _INSTALL) from error
+        raise _does_not_run(compiler[0], error) from error
     if status != 0 or not output.is_file():
         said = "\n".join(stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {status}, no file written"
         raise CompilationFailed(

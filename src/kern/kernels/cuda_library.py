@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kern.kernels.cuda_launches import ROW_THREADS, SEQS, TOKENS, Grid, Launches, extern
+from kern.kernels.cuda_launches import ROW_THREADS, Launches, operator
 from kern.kernels.cuda_plan import DRAFT_MODULE, ROWS_MODULE, CudaPlan
+from kern.kernels.implementation import SEQS, TOKENS, Grid
 from kern.manifest.expressions import Add, CeilDiv
 from kern.manifest.types import Kernel
 
@@ -47,10 +48,10 @@ def _of_rounds(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
         **{symbol: launch.matvec(symbol, module=ROWS_MODULE, rows=rows) for symbol in alike},
         "hidden_matmul_rows": launch.matvec("hidden_matmul_rows", "hidden_matmul", ROWS_MODULE, rows),
         "down_matmul_add_draft": launch.matvec("down_matmul_add_draft", "down_matmul_add", own, rows),
-        "matmul_acc_f32": extern("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
+        "matmul_acc_f32": operator("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
         "argmax_rows": launch.argmax("argmax_rows", TOKENS),
-        "begin_spec": launch.single("begin_spec", "speculation", (1, 1, 1), (32, 1, 1)),
-        "accept": launch.single("accept", "speculation", (1, 1, 1), (32, 1, 1), chained=True),
+        "begin_spec": launch.single("begin_spec", "speculation", (1, 1, 1), (32, 1, 1), chained=False),
+        "accept": launch.single("accept", "speculation", (1, 1, 1), (32, 1, 1)),
     }
 
 
@@ -62,20 +63,25 @@ def _of_tokens(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
     rope_cache, attention = _NORMED if qk_norm else _PLAIN
     row: Grid = (TOKENS, 1, 1)
     return {
-        "embedding": launch.single("embedding", "rows", row, ROW_THREADS, chained=True),
-        "embedding_bf16": launch.single("embedding_bf16", "rows", row, ROW_THREADS, chained=True),
-        "rms_norm": launch.single("rms_norm", "rows", row, ROW_THREADS, chained=True),
-        "add_rms_norm": launch.single("add_rms_norm", "rows", row, ROW_THREADS, chained=True),
-        rope_cache: launch.single(rope_cache, "heads", (TOKENS, heads, 1), ROW_THREADS, chained=True),
+        "embedding": launch.single("embedding", "rows", row, ROW_THREADS),
+        "embedding_bf16": launch.single("embedding_bf16", "rows", row, ROW_THREADS),
+        "rms_norm": launch.single("rms_norm", "rows", row, ROW_THREADS),
+        "add_rms_norm": launch.single("add_rms_norm", "rows", row, ROW_THREADS),
+        rope_cache: launch.single(rope_cache, "heads", (TOKENS, heads, 1), ROW_THREADS),
         "attention_prefill": launch.single(
-            "attention_prefill", "attention_prefill", queries, (128, 1, 1), launch.plan.prefill_shared_mem
+            "attention_prefill",
+            "attention_prefill",
+            queries,
+            (128, 1, 1),
+            launch.plan.prefill_shared_mem,
+            chained=False,
         ),
-        "silu_mul": launch.single("silu_mul", "rows", (TOKENS, columns, 1), ROW_THREADS, chained=True),
-        "matmul": extern("matmul", "cublaslt_bf16_tn"),
-        "matmul_f32": extern("matmul_f32", "cublaslt_bf16_tn_f32"),
-        "token_nll": launch.single("token_nll", "logits", row, ROW_THREADS),
-        "begin": launch.single("begin", "feedback", once, (32, 1, 1)),
-        "embedding_weighted": launch.single("embedding_weighted", "rows", row, ROW_THREADS, chained=True),
+        "silu_mul": launch.single("silu_mul", "rows", (TOKENS, columns, 1), ROW_THREADS),
+        "matmul": operator("matmul", "cublaslt_bf16_tn"),
+        "matmul_f32": operator("matmul_f32", "cublaslt_bf16_tn_f32"),
+        "token_nll": launch.single("token_nll", "logits", row, ROW_THREADS, chained=False),
+        "begin": launch.single("begin", "feedback", once, (32, 1, 1), chained=False),
+        "embedding_weighted": launch.single("embedding_weighted", "rows", row, ROW_THREADS),
         **launch.products("matvec", launch.plan.rows),
         attention: launch.attention(attention),
         "qkv_matmul": launch.matvec("qkv_matmul", "hidden_matmul"),
@@ -84,7 +90,7 @@ def _of_tokens(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
         "down_matmul": launch.matvec("down_matmul"),
         "logits_matmul": launch.matvec("logits_matmul", "hidden_matmul_f32"),
         "argmax": launch.argmax("argmax", SEQS),
-        "advance": launch.single("advance", "feedback", once, (32, 1, 1), chained=True),
-        "to_bf16": launch.single("to_bf16", "rows", row, ROW_THREADS, chained=True),
-        "gather_bf16": launch.single("gather_bf16", "rows", (SEQS, 1, 1), ROW_THREADS, chained=True),
+        "advance": launch.single("advance", "feedback", once, (32, 1, 1)),
+        "to_bf16": launch.single("to_bf16", "rows", row, ROW_THREADS),
+        "gather_bf16": launch.single("gather_bf16", "rows", (SEQS, 1, 1), ROW_THREADS),
     }

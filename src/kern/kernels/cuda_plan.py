@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.kernels.cuda_sizes import CHUNK, Round, Sizes, UnsupportedSizes
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 _WARPS: Final = 8
 """Warps of a matrix-vector kernel that multiply; bulk copies have one more. 4 or 16 were slower on an H200."""
@@ -45,11 +45,7 @@ _SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
 _TARGET: Final = re.compile(r"sm_(?P<number>[1-9][0-9]+)[af]?")
 
 
-class UnknownCudaTarget(KernError):
-    """The CUDA kernels are not written for this target."""
-
-    code: ClassVar[str] = "unknown-cuda-target"
-    exit_code: ClassVar[int] = 2
+UnknownCudaTarget = variant(KernError, "unknown-cuda-target", "There are no CUDA kernels for the target.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 CHUNK: Final = 32
 """Elements that a step of a matrix-vector kernel takes of its inner dimension: widths are multiples of it."""
@@ -16,10 +16,7 @@ MAX_ROUND_ROWS: Final = 32
 """Most rows of a round: attention has a lane for each."""
 
 
-class UnsupportedSizes(KernError):
-    """The CUDA kernels do not take a size."""
-
-    code: ClassVar[str] = "unsupported-sizes"
+UnsupportedSizes = variant(KernError, "unsupported-sizes", "The CUDA kernels do not support a size.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from kern.manifest.counts import counted
@@ -37,10 +37,8 @@ Argument: TypeAlias = BufferArg | StateArg | Expr | float
 """What a dispatch takes: a buffer, a state, a symbol or expression, or a number for a literal."""
 
 
-class BuilderError(KernError):
-    """A generator built something that is not a manifest: a name used twice, or arguments that no interface takes."""
-
-    code = "builder"
+class BuilderError(KernError, code="bad-builder-call", help="correct the program that builds the manifest"):
+    """A name is given twice, or arguments do not fit their parameters."""
 
 
 def literal(scalar: Scalar, value: float) -> DispatchArg:
@@ -63,26 +61,43 @@ def literal(scalar: Scalar, value: float) -> DispatchArg:
 class ProgramBuilder:
     """The dispatches of one program, in the order of the calls."""
 
-    def __init__(self, kernels: dict[str, Kernel], name: str, bounds: dict[str, SymbolBounds]) -> None:
+    def __init__(
+        self,
+        kernels: dict[str, Kernel],
+        names: dict[str, tuple[str, ...]],
+        name: str,
+        bounds: dict[str, SymbolBounds],
+    ) -> None:
         self._kernels = kernels
+        self._names = names
         self._name = name
         self._bounds = bounds
         self._dispatches: list[Dispatch] = []
 
-    def dispatch(self, kernel: str, *arguments: Argument, label: str | None = None) -> None:
-        """Call `kernel`. Numbers become literals of the scalar types in its interface.
+    def dispatch(self, kernel: str, *arguments: Argument, label: str | None = None, **named: Argument) -> None:
+        """Call `kernel`; where its parameters have names, by keyword. Numbers become literals of their scalar types.
 
-        Raises BuilderError for a kernel that was not added, and for a wrong number of arguments.
+        Raises BuilderError for a kernel that was not added, and for arguments that it does not take.
         """
         location = f"program {self._name}, dispatch {label or len(self._dispatches)}"
         if kernel not in self._kernels:
             raise BuilderError(f"{location}: unknown kernel `{kernel}`; add it first")
         params = self._kernels[kernel].params
+        arguments += tuple(self._ordered(kernel, named, len(arguments), location))
         if len(params) != len(arguments):
             raise BuilderError(f"{location}: `{kernel}` takes {counted(len(params), 'argument')}, not {len(arguments)}")
         args = tuple(_argument(p, a, location) for p, a in zip(params, arguments, strict=True))
         dispatch = Dispatch(kernel=kernel, args=args)
         self._dispatches.append(dispatch if label is None else Dispatch(label=label, kernel=kernel, args=args))
+
+    def _ordered(self, kernel: str, named: Mapping[str, Argument], given: int, location: str) -> Iterator[Argument]:
+        names = self._names[kernel][given:] if named else ()
+        for name in (*named, *names):
+            if name not in names:
+                raise BuilderError(f"{location}: `{kernel}` has no parameter `{name}`")
+            if name not in named:
+                raise BuilderError(f"{location}: no argument for the parameter `{name}` of `{kernel}`")
+        yield from (named[name] for name in names)
 
     def build(self) -> Program:
         """The program as data."""
@@ -108,6 +123,7 @@ class ManifestBuilder:
         self._states: dict[str, State] = {}
         self._buffers: dict[str, Buffer] = {}
         self._kernels: dict[str, Kernel] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
         self._programs: dict[str, ProgramBuilder] = {}
 
     def symbol(self, name: str, *, max: int, min: int = 1) -> Sym:
@@ -148,17 +164,17 @@ class ManifestBuilder:
         """A buffer that one program writes and others, or later runs, read."""
         return self._buffer(name, dtype, shape, "carry")
 
-    def kernel(self, name: str, kernel: Kernel) -> str:
-        """A kernel under a name, for dispatches to call."""
+    def kernel(self, name: str, kernel: Kernel, params: Iterable[str] = ()) -> str:
+        """A kernel under a name, for dispatches to call; `params` are names for its parameters."""
         self._new(name, "kernel", self._kernels)
-        self._kernels[name] = kernel
+        self._kernels[name], self._names[name] = kernel, tuple(params)
         return name
 
     def program(self, name: str, **bounds: tuple[int, int]) -> ProgramBuilder:
         """A new program; `tokens=(1, 1)` narrows a symbol's bounds inside it."""
         self._new(name, "program", self._programs)
         narrowed = {symbol: SymbolBounds(min=low, max=high) for symbol, (low, high) in bounds.items()}
-        self._programs[name] = ProgramBuilder(self._kernels, name, narrowed)
+        self._programs[name] = ProgramBuilder(self._kernels, self._names, name, narrowed)
         return self._programs[name]
 
     def build(self) -> Manifest:

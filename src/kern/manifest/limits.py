@@ -6,16 +6,11 @@ import errno
 import os
 import resource
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
-
-class LimitReached(KernError):
-    """A limit on this process was reached. It says nothing about the files being read."""
-
-    code: ClassVar[str] = "limit-reached"
-    exit_code: ClassVar[int] = 2
+LimitReached = variant(KernError, "limit-reached", "A limit on this process, such as memory, was reached.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def repeated(kernels: Sequence[Hashable]) -> Block | None:
     for period in range(1, min(len(sequence) // 2, MAX_PERIOD) + 1):
         same = np.flatnonzero(np.r_[False, sequence[period:] == sequence[:-period], False] == 0)
         runs = np.diff(same) - 1
-        longest = int(runs.argmax())
+        longest = int(np.argmax(runs))
         count = (int(runs[longest]) + period) // period
         if count > 1 and int(runs[longest]) + period > covered:
             covered = int(runs[longest]) + period

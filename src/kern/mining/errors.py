@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 
 
 class MiningError(KernError):
-    """A record cannot be read or analysed."""
-
-    code: ClassVar[str] = "mining"
+    """A recording cannot be read or analysed."""
 
 
-class RecordMissing(MiningError):
-    """There is no record at the path given, or it may not be read."""
-
-    code: ClassVar[str] = "record-missing"
-    exit_code: ClassVar[int] = 2
-
-
-class BadRecord(MiningError):
-    """A record's file does not have the form that the recorder writes."""
-
-    code: ClassVar[str] = "bad-record"
-
-
-class RecordTooLarge(MiningError):
-    """A record holds more than is read: `kern.mining.limits` has the bounds."""
-
-    code: ClassVar[str] = "record-too-large"
-
-
-class ModuleMissing(MiningError):
-    """A recorded module's file is not there, or is not the file that was recorded."""
-
-    code: ClassVar[str] = "module-missing"
+RecordMissing = variant(MiningError, "record-missing", "There is no recording at the path.", exit_code=2)
+BadRecord = variant(MiningError, "bad-record", "A file of a recording is not as the recorder writes it.")
+RecordTooLarge = variant(MiningError, "record-too-large", "A recording exceeds the bounds of `kern.mining.limits`.")
+ModuleMissing = variant(MiningError, "recorded-module-missing", "A recorded module is missing or has changed.")

@@ -1,47 +1,47 @@
-"""What a transformer's programs work on: symbols, buffers, state and weights, and views of them."""
+"""The memory of a transformer's programs: symbols, buffers, state and weights, and their names in operations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from kern.checkpoints.config import TransformerConfig
 from kern.contracts.text import PAGE
-from kern.manifest.builder import ManifestBuilder
-from kern.manifest.expressions import Add, Sym
+from kern.manifest.builder import Argument, ManifestBuilder
+from kern.manifest.expressions import Add, Expr, Sym
 from kern.manifest.types import BufferArg, StateArg
 from kern.models.precision import Precision
-from kern.models.weights import weights_of
+from kern.models.weights import LAYER_WEIGHTS, weights_of
+
+Names: TypeAlias = Mapping[str, Argument]
+"""Arguments by the names under which operations know them."""
 
 RING: Final = 64
 """Tokens that the ring holds: how far the device may run ahead of its reader."""
 BF16_BYTES: Final = 2
 MAX_SEQUENCES: Final = 65535
-"""Most sequences of a call: some kernels have a block for each in a dimension of the grid that holds no more."""
+"""The most sequences of a call: some kernels have a block for each in a dimension of the grid with this limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Greatest sizes of a call: tokens of a prefill and of a scoring chunk, sequences."""
+    """The largest sizes of a call: tokens of a prefill and of a scoring chunk, sequences."""
 
     chunk: int = 512
     score_chunk: int = 64
     sequences: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What the rows of a program are: where their ids, positions, slots and sequence lengths stand.
+def rows_of(
+    ids: BufferArg, positions: BufferArg, slots: BufferArg, lengths: BufferArg, starts: BufferArg | None = None
+) -> dict[str, Argument]:
+    """The rows of a program by name: the buffers with their ids, positions and slots, and the lengths of sequences.
 
-    `starts` is where the rows of each sequence begin; there is none where each has one row.
+    `starts` says where the rows of each sequence begin; None where each has one row.
     """
-
-    ids: BufferArg
-    positions: BufferArg
-    slots: BufferArg
-    lengths: BufferArg
-    starts: tuple[BufferArg, ...] = ()
+    known = {"ids": ids, "positions": positions, "slots": slots, "seq_lens": lengths}
+    return {**known, **({} if starts is None else {"cu_seqlens": starts})}
 
 
 def cache_of(builder: ManifestBuilder, name: str, config: TransformerConfig) -> tuple[StateArg, int]:
@@ -54,7 +54,10 @@ def cache_of(builder: ManifestBuilder, name: str, config: TransformerConfig) -> 
 
 
 class LayerBuffers:
-    """What the layers of a model work on: its sizes, state and weights, the symbols, and memory for rows."""
+    """The memory of a model's layers: its state and weights, the symbols, and buffers for rows.
+
+    `squares` holds each block's share of a row's sum of squares, for kernels that fuse norms with products.
+    """
 
     config: TransformerConfig
     tokens: Sym
@@ -71,22 +74,47 @@ class LayerBuffers:
     gate_up: BufferArg
     gated: BufferArg
     logits: BufferArg
+    squares: BufferArg | None
     weights: Mapping[str, BufferArg]
 
     @property
-    def queries(self) -> BufferArg:
-        """The query heads of each row of qkv."""
-        return self.qkv
+    def names(self) -> dict[str, Argument]:
+        """Every buffer, state and symbol by the name of its attribute, the weights outside layers, and the sizes."""
+        c = self.config
+        known = {name: value for name, value in vars(self).items() if isinstance(value, BufferArg | StateArg | Sym)}
+        weights = {name: weight for name, weight in self.weights.items() if not name.startswith("layers.")}
+        return {
+            **known,
+            **weights,
+            "output_matrix": self.output_matrix,
+            "queries": self.qkv,
+            "keys": self.qkv.at(c.q_size * BF16_BYTES),
+            "values": self.qkv.at((c.q_size + c.kv_size) * BF16_BYTES),
+            "m": self.tokens,
+            "hidden": c.hidden,
+            "ffn": c.ffn,
+            "gate_up_size": 2 * c.ffn,
+            "q_size": c.q_size,
+            "qkv_size": c.qkv_size,
+            "vocabulary": c.vocabulary,
+            "q_heads": c.heads,
+            "kv_heads": c.kv_heads,
+            "head_dim": c.head_dim,
+            "row_stride": c.qkv_size,
+            "page_stride": self.page_stride,
+            "eps": c.norm_eps,
+            "scale": c.head_dim**-0.5,
+        }
 
-    @property
-    def keys(self) -> BufferArg:
-        """The key heads of each row of qkv."""
-        return self.qkv.at(self.config.q_size * BF16_BYTES)
-
-    @property
-    def values(self) -> BufferArg:
-        """The value heads of each row of qkv."""
-        return self.qkv.at((self.config.q_size + self.config.kv_size) * BF16_BYTES)
+    def names_of(self, layer: int) -> dict[str, Argument]:
+        """A layer's weights, the norm that follows it, and its keys and values in the first page."""
+        weights = {name: f"layers.{layer}.{name}" for name in LAYER_WEIGHTS}
+        last = layer == self.config.layers - 1
+        return {
+            **{name: self.weights[weight] for name, weight in weights.items() if weight in self.weights},
+            "next_norm": self.weights["norm" if last else f"layers.{layer + 1}.input_norm"],
+            "pool": self.layer_cache(layer),
+        }
 
     @property
     def output_matrix(self) -> BufferArg:
@@ -97,17 +125,19 @@ class LayerBuffers:
         """The keys and values of a layer, in the first page."""
         return self.cache.at(layer * 2 * self.config.kv_size * PAGE * BF16_BYTES)
 
-    def weight(self, layer: int, name: str) -> BufferArg:
-        """A layer's weight."""
-        return self.weights[f"layers.{layer}.{name}"]
-
 
 class Buffers(LayerBuffers):
     """Everything a transformer declares, under the names of the text contract where it has one."""
 
     def __init__(
-        self, builder: ManifestBuilder, config: TransformerConfig, limits: Limits, precision: Precision
+        self,
+        builder: ManifestBuilder,
+        config: TransformerConfig,
+        limits: Limits,
+        precision: Precision,
+        blocks: Expr | None = None,
     ) -> None:
+        """`blocks` are those of a product, for kernels that fuse norms with products."""
         self.config = config
         self.tokens = tokens = builder.symbol("tokens", max=limits.chunk)
         self.seqs = seqs = builder.symbol("seqs", max=limits.sequences)
@@ -141,18 +171,14 @@ class Buffers(LayerBuffers):
         self.weights = {
             w.name: builder.weight(w.name, w.dtype, w.shape) for w in weights_of(config, precision).values()
         }
+        self.squares = None if blocks is None else builder.workspace("squares", "f32", [tokens, blocks])
 
     @property
-    def chunk_rows(self) -> Rows:
+    def chunk_rows(self) -> dict[str, Argument]:
         """The rows of a chunk of tokens, as the host writes them."""
-        return Rows(self.token_ids, self.positions, self.slot_mapping, self.seq_lens, (self.cu_seqlens_q,))
+        return rows_of(self.token_ids, self.positions, self.slot_mapping, self.seq_lens, self.cu_seqlens_q)
 
     @property
-    def step_rows(self) -> Rows:
-        """The rows of a step of one token a sequence, as the step before left them."""
-        return Rows(self.step_token, self.step_position, self.step_slot, self.step_length)
-
-    @property
-    def carries(self) -> tuple[BufferArg, ...]:
-        """What a step leaves for the next."""
-        return self.step_token, self.step_position, self.step_slot, self.step_length, self.token_ring
+    def step_rows(self) -> dict[str, Argument]:
+        """The rows of a step of one token per sequence, as the step before left them."""
+        return rows_of(self.step_token, self.step_position, self.step_slot, self.step_length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.checkpoints.config import TransformerConfig
 from kern.device import open_device
@@ -17,7 +17,7 @@ from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
 from kern.kernels.host_library import host_kernels
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.types import Kernel
 from kern.models.buffers import Limits
 from kern.models.speculation.config import DraftConfig
@@ -27,11 +27,7 @@ HOST: Final = "host"
 """The target that stands for this machine's own processor."""
 
 
-class UnknownTarget(KernError):
-    """Nothing is built for that target."""
-
-    code: ClassVar[str] = "unknown-target"
-    exit_code: ClassVar[int] = 2
+UnknownTarget = variant(KernError, "unknown-target", "No kernels can be built for this target.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,121 +1,130 @@
-"""A decoder layer as one dispatch for each operation: products, norms, rotation, cache, attention."""
+"""A decoder's layers as a table of operations, and the walk that writes a table into a program.
+
+The table here has one dispatch for each operation; those of `fused_layers` and `unfused_layers` are for other kernels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from kern.manifest.builder import ProgramBuilder
-from kern.manifest.types import BufferArg, Kernel
-from kern.models.buffers import LayerBuffers, Rows
-from kern.models.weights import ROPE_TABLE
+from kern.checkpoints.config import TransformerConfig
+from kern.kernels.interfaces import INTERFACES
+from kern.manifest.builder import BuilderError, ProgramBuilder
+from kern.manifest.types import Kernel
+from kern.models.buffers import LayerBuffers, Names
 
 Attention = Literal["attention_prefill", "attention_decode", "attention_full"]
 
 
-class Layers:
-    """Writes the layers of one program.
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One dispatch: its label, its kernel, and what the kernel's parameters take.
 
-    Where the kernels have an entry for head norms, rotation and cache write in one, it takes the place of the three.
+    A parameter takes a number, or what is known by the given name; where nothing is given, by the parameter's own name.
     """
 
-    def __init__(
-        self, p: ProgramBuilder, b: LayerBuffers, kernels: Mapping[str, Kernel], rows: Rows, attention: Attention
-    ) -> None:
-        self.p, self.b, self.c = p, b, b.config
-        self.rows, self.attention = rows, attention
-        fused = "norm_rope_cache" if b.config.qk_norm else "rope_cache"
-        self.fused_cache = fused if fused in kernels else None
+    label: str
+    kernel: str
+    given: Mapping[str, str | int]
 
-    def embedding(self) -> None:
-        """The residual stream's start."""
-        b = self.b
-        self.p.dispatch(
-            "embedding", b.residual, self.rows.ids, b.weights["embedding"], self.c.hidden, label="embedding"
-        )
 
-    def layer(self, layer: int) -> None:
-        """Attention and MLP of one layer; the MLP's result is added by the norm that follows."""
-        b, c, label = self.b, self.c, f"L{layer}."
-        self.keys_and_values(layer)
-        self.attend(layer)
-        self.matmul(b.delta, b.attended, b.weight(layer, "o_proj"), c.hidden, c.q_size, f"{label}o_proj")
-        self.add_norm(b.weight(layer, "post_attention_norm"), f"{label}post_attention_norm")
-        gate_up, down = b.weight(layer, "gate_up_proj"), b.weight(layer, "down_proj")
-        self.matmul(b.gate_up, b.normed, gate_up, 2 * c.ffn, c.hidden, f"{label}gate_up_proj")
-        self.p.dispatch("silu_mul", b.gated, b.gate_up, c.ffn, label=f"{label}silu_mul")
-        self.matmul(b.delta, b.gated, down, c.hidden, c.ffn, f"{label}down_proj")
+def op(label: str, kernel: str, **given: str | int) -> Operation:
+    """An operation: `op("norm", "rms_norm", y="normed", x="residual", weight="norm")`."""
+    return Operation(label, kernel, given)
 
-    def keys_and_values(self, layer: int) -> None:
-        """A layer up to its cache: the residual of the layer before, queries, keys and values."""
-        b, c, label = self.b, self.c, f"L{layer}."
-        self.input_norm(layer)
-        self.matmul(b.qkv, b.normed, b.weight(layer, "qkv_proj"), c.qkv_size, c.hidden, f"{label}qkv_proj")
-        if self.fused_cache is not None:
-            self.cache_in_one(self.fused_cache, layer)
-        else:
-            self.cache(layer)
 
-    def input_norm(self, layer: int) -> None:
-        """The residual stream, with what the layer before adds to it, normed."""
-        b, c, label = self.b, self.c, f"L{layer}.input_norm"
-        norm = b.weight(layer, "input_norm")
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """The operations of a decoder in their order.
+
+    `to_cache` is a layer up to its keys and values in the cache, `from_cache` the rest of it. Layer 0 begins with
+    `first` in place of as many operations of `to_cache`: there is no output of a layer before it to add.
+    """
+
+    embedding: Operation
+    first: tuple[Operation, ...]
+    to_cache: tuple[Operation, ...]
+    from_cache: tuple[Operation, ...]
+    head: tuple[Operation, ...]
+
+
+Taps: TypeAlias = Mapping[tuple[int, str], tuple[Operation, ...]]
+"""Operations to add to single layers, by the layer and the label of the operation that they follow."""
+
+
+def write(p: ProgramBuilder, names: Names, *operations: Operation, prefix: str = "") -> None:
+    """Dispatch operations, their labels behind `prefix`, their arguments found in `names`. Raises BuilderError."""
+    for operation in operations:
+        label, kernel = prefix + operation.label, operation.kernel
+        given = {**{param: param for param in INTERFACES[kernel]}, **operation.given}
+        for param, value in given.items():
+            if isinstance(value, str) and value not in names:
+                raise BuilderError(f"{label}: unknown name `{value}` for the parameter `{param}` of `{kernel}`")
+        p.dispatch(kernel, **{p: names[v] if isinstance(v, str) else v for p, v in given.items()}, label=label)
+
+
+def write_decoder(
+    p: ProgramBuilder,
+    buffers: LayerBuffers,
+    rows: Names,
+    table: LayerTable,
+    taps: Taps | None = None,
+    *,
+    states_only: bool = False,
+) -> None:
+    """A table's operations for the rows of a program, up to the logits of every row.
+
+    `states_only`: no operation that neither keys and values nor taps depend on. Raises BuilderError.
+    """
+    shared, last = {**buffers.names, **rows}, buffers.config.layers - 1
+    for layer in range(last + 1):
+        names = shared | buffers.names_of(layer)
         if layer == 0:
-            self.p.dispatch("rms_norm", b.normed, b.residual, norm, c.hidden, c.norm_eps, label=label)
-        else:
-            self.add_norm(norm, label)
+            write(p, names, table.embedding)
+        first = table.first if layer == 0 else ()
+        rest = () if states_only and layer == last else table.from_cache
+        for operation in (*first, *table.to_cache[len(first) :], *rest):
+            write(p, names, operation, prefix=f"L{layer}.")
+            write(p, names, *(taps or {}).get((layer, operation.label), ()))
+    if not states_only:
+        write(p, shared, *table.head)
 
-    def cache(self, layer: int) -> None:
-        """Head norms where the model has them, rotation, keys and values into their slots."""
-        b, c, label = self.b, self.c, f"L{layer}."
-        if c.qk_norm:
-            for kernel, heads, name in (("q_head_norm", b.queries, "q_norm"), ("k_head_norm", b.keys, "k_norm")):
-                weight = b.weight(layer, name)
-                self.p.dispatch(kernel, heads, weight, c.head_dim, c.qkv_size, c.norm_eps, label=f"{label}{name}")
-        table = b.weights[ROPE_TABLE]
-        self.p.dispatch("rope", b.qkv, self.rows.positions, table, c.head_dim, c.qkv_size, label=f"{label}rope")
-        sizes = c.kv_heads, c.head_dim, c.qkv_size, b.page_stride
-        pool = b.layer_cache(layer)
-        self.p.dispatch("cache_write", b.keys, b.values, pool, self.rows.slots, *sizes, label=f"{label}cache_write")
 
-    def cache_in_one(self, kernel: str, layer: int) -> None:
-        """The same by one kernel."""
-        b, c = self.b, self.c
-        norms = [b.weight(layer, "q_norm"), b.weight(layer, "k_norm")] if c.qk_norm else []
-        places = self.rows.positions, b.weights[ROPE_TABLE], b.layer_cache(layer), self.rows.slots
-        sizes = c.heads, c.kv_heads, c.head_dim, c.qkv_size, b.page_stride
-        eps = [c.norm_eps] if c.qk_norm else []
-        self.p.dispatch(kernel, b.qkv, *norms, *places, *sizes, *eps, label=f"L{layer}.{kernel}")
+def plain_layers(config: TransformerConfig, kernels: Mapping[str, Kernel], attention: Attention) -> LayerTable:
+    """One dispatch for each operation; the output of an MLP is added by the norm that follows it.
 
-    def attend(self, layer: int) -> None:
-        """Each row's heads over the keys and values of its sequence so far."""
-        b, c = self.b, self.c
-        self.p.dispatch(
-            self.attention,
-            b.attended,
-            b.queries,
-            b.layer_cache(layer),
-            *(b.block_table, self.rows.lengths, *self.rows.starts),
-            b.seqs,
-            b.pages,
-            *(c.heads, c.kv_heads, c.head_dim, c.qkv_size, b.page_stride),
-            c.head_dim**-0.5,
-            label=f"L{layer}.attention",
-        )
-
-    def head(self) -> None:
-        """Logits of every row."""
-        b, c = self.b, self.c
-        self.add_norm(b.weights["norm"], "norm")
-        self.p.dispatch(
-            "matmul_f32", b.logits, b.normed, b.output_matrix, b.tokens, c.vocabulary, c.hidden, label="lm_head"
-        )
-
-    def add_norm(self, weight: BufferArg, label: str) -> None:
-        """Add the last product to the residual stream, and norm it."""
-        b, c = self.b, self.c
-        self.p.dispatch("add_rms_norm", b.normed, b.residual, b.delta, weight, c.hidden, c.norm_eps, label=label)
-
-    def matmul(self, out: BufferArg, x: BufferArg, weight: BufferArg, n: int, k: int, label: str) -> None:
-        """A product over all rows."""
-        self.p.dispatch("matmul", out, x, weight, self.b.tokens, n, k, label=label)
+    Where the kernels have an entry for head norms, rotation and cache write in one, it replaces the three.
+    """
+    fused = "norm_rope_cache" if config.qk_norm else "rope_cache"
+    head_norms = (
+        op("q_norm", "q_head_norm", heads="queries", weight="q_norm"),
+        op("k_norm", "k_head_norm", heads="keys", weight="k_norm"),
+    )
+    cache = (
+        *(head_norms if config.qk_norm else ()),
+        op("rope", "rope"),
+        op("cache_write", "cache_write", k="keys", v="values"),
+    )
+    return LayerTable(
+        embedding=op("embedding", "embedding", x="residual", table="embedding"),
+        first=(op("input_norm", "rms_norm", y="normed", x="residual", weight="input_norm"),),
+        to_cache=(
+            op("input_norm", "add_rms_norm", y="normed", x="residual", weight="input_norm"),
+            op("qkv_proj", "matmul", y="qkv", x="normed", w="qkv_proj", n="qkv_size", k="hidden"),
+            *((op(fused, fused),) if fused in kernels else cache),
+        ),
+        from_cache=(
+            op("attention", attention, o="attended", q="queries"),
+            op("o_proj", "matmul", y="delta", x="attended", w="o_proj", n="hidden", k="q_size"),
+            op("post_attention_norm", "add_rms_norm", y="normed", x="residual", weight="post_attention_norm"),
+            op("gate_up_proj", "matmul", y="gate_up", x="normed", w="gate_up_proj", n="gate_up_size", k="hidden"),
+            op("silu_mul", "silu_mul", y="gated"),
+            op("down_proj", "matmul", y="delta", x="gated", w="down_proj", n="hidden", k="ffn"),
+        ),
+        head=(
+            op("norm", "add_rms_norm", y="normed", x="residual", weight="norm"),
+            op("lm_head", "matmul_f32", y="logits", x="normed", w="output_matrix", n="vocabulary", k="hidden"),
+        ),
+    )

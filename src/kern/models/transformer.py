@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kern.checkpoints.config import TransformerConfig, UnsupportedModel
-from kern.kernels.interfaces import MAX_HEAD_DIM
-from kern.manifest.builder import ManifestBuilder, ProgramBuilder
+from kern.kernels.interfaces import INTERFACES, MAX_HEAD_DIM
+from kern.manifest.builder import ManifestBuilder
 from kern.manifest.types import Kernel, Manifest
-from kern.models.buffers import RING, Buffers, Limits, Rows
-from kern.models.fused_layers import STEP, FusedLayers, squares_of
-from kern.models.layers import Attention, Layers
+from kern.models.buffers import RING, Buffers, Limits
+from kern.models.fused_layers import STEP, fused_layers, product_blocks
+from kern.models.layers import Attention, LayerTable, op, plain_layers, write, write_decoder
 from kern.models.precision import OWN
 from kern.models.speculation.draft import Draft
 from kern.models.speculation.programs import Speculation
-from kern.models.unfused_layers import BlockLayout, UnfusedBuffers, UnfusedLayers
+from kern.models.unfused_layers import BlockLayout, UnfusedBuffers, unfused_layers
 
 
 def build_manifest(
@@ -61,24 +61,21 @@ class _Transformer:
         self.config, self.kernels, self.limits = config, kernels, limits
         self.builder = ManifestBuilder(model)
         for name, kernel in kernels.items():
-            self.builder.kernel(name, kernel)
+            self.builder.kernel(name, kernel, INTERFACES[name])
         self.buffers = (
-            Buffers(self.builder, config, limits, OWN)
+            Buffers(self.builder, config, limits, OWN, product_blocks(kernels))
             if block is None
             else UnfusedBuffers(self.builder, config, limits, block)
         )
-        self.squares = squares_of(self.builder, kernels, self.buffers.tokens)
         self.speculation = (
-            None
-            if draft is None
-            else Speculation(self.builder, kernels, self.buffers, self.squares, draft, limits.sequences)
+            None if draft is None else Speculation(self.builder, kernels, self.buffers, draft, limits.sequences)
         )
 
-    def layers(self, p: ProgramBuilder, rows: Rows, attention: Attention) -> Layers | UnfusedLayers:
-        """What writes the layers of a program, an operation a dispatch."""
+    def layers(self, attention: Attention) -> LayerTable:
+        """The layers of a program, one dispatch for each operation."""
         if isinstance(self.buffers, UnfusedBuffers):
-            return UnfusedLayers(p, self.buffers, rows, attention)
-        return Layers(p, self.buffers, self.kernels, rows, attention)
+            return unfused_layers(attention)
+        return plain_layers(self.config, self.kernels, attention)
 
     def prefill(self) -> None:
         """Leave the state of a chunk of tokens, the draft's too, and nothing else.
@@ -86,50 +83,28 @@ class _Transformer:
         What no state depends on is not computed.
         """
         p = self.builder.program("prefill")
-        rows, speculation = self.buffers.chunk_rows, self.speculation
-        layers = (
-            self.layers(p, rows, "attention_prefill")
-            if speculation is None
-            else speculation.tapped(p, rows, "attention_prefill")
-        )
-        layers.embedding()
-        last = self.config.layers - 1
-        for layer in range(last):
-            layers.layer(layer)
-        layers.keys_and_values(last)
+        b, speculation = self.buffers, self.speculation
+        rows, taps = (b.chunk_rows, None) if speculation is None else speculation.tapped(b.chunk_rows)
+        write_decoder(p, b, rows, self.layers("attention_prefill"), taps, states_only=True)
         if speculation is not None:
-            speculation.precompute(p, rows.positions, rows.slots)
+            speculation.precompute(p, b.chunk_rows)
 
     def decode(self) -> None:
-        """One token a sequence, fed by the step before; chooses the next one greedily."""
+        """One token per sequence, fed by the step before; chooses the next one greedily."""
         b = self.buffers
         p = self.builder.program("decode", tokens=(1, self.limits.sequences))
-        step = (
-            self.layers(p, b.step_rows, "attention_decode")
-            if self.squares is None
-            else FusedLayers(p, b, b.step_rows, self.squares, STEP)
-        )
-        step.embedding()
-        for layer in range(self.config.layers):
-            step.layer(layer)
-        step.head()
-        p.dispatch("argmax", b.next_token, b.logits, self.config.vocabulary, label="argmax")
-        p.dispatch("advance", *b.carries, b.next_token, b.block_table, b.seqs, b.pages, RING, label="advance")
+        table = self.layers("attention_decode") if b.squares is None else fused_layers(self.config, STEP)
+        write_decoder(p, b, b.step_rows, table)
+        write(p, b.names, op("argmax", "argmax", next="next_token"), op("advance", "advance", ring=RING))
 
     def score(self) -> None:
         """The negative log-likelihood of each row's target."""
         b = self.buffers
         p = self.builder.program("score", tokens=(1, min(self.limits.score_chunk, self.limits.chunk)))
-        layers = self.layers(p, b.chunk_rows, "attention_prefill")
-        layers.embedding()
-        for layer in range(self.config.layers):
-            layers.layer(layer)
-        layers.head()
-        p.dispatch("token_nll", b.nll, b.logits, b.targets, self.config.vocabulary, label="nll")
+        write_decoder(p, b, b.chunk_rows, self.layers("attention_prefill"))
+        write(p, b.names, op("nll", "token_nll"))
 
     def begin(self) -> None:
         """Take the inputs as the step that decode runs next."""
-        b = self.buffers
         p = self.builder.program("begin", tokens=(1, self.limits.sequences))
-        inputs = b.token_ids, b.positions, b.slot_mapping, b.seq_lens
-        p.dispatch("begin", *b.carries, *inputs, b.seqs, RING, label="begin")
+        write(p, self.buffers.names, op("begin", "begin", ring=RING))

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
-from kern.checkpoints.config import TransformerConfig
-from kern.checkpoints.hf_names import Shape, parameter_shapes
+from kern.checkpoints.config import Shape, TransformerConfig, parameter_shapes
 from kern.checkpoints.rope import turns
 from kern.contracts.text import PAGE
 from kern.manifest.arrays import ALIGNMENT
@@ -23,6 +22,11 @@ from kern.models.precision import OWN, Precision, Stored
 
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
+LAYER_WEIGHTS: Final = (
+    *("input_norm", "qkv_proj", "q_norm", "k_norm"),
+    *("o_proj", "post_attention_norm", "gate_up_proj", "down_proj"),
+)
+"""The weights of a layer, `layers.N.input_norm` and so on; norms of queries and keys where the model has them."""
 _BLOCK: Final = 1 << 22
 """Elements converted at once."""
 _ROPE_BLOCK: Final = 1 << 18
@@ -60,13 +64,13 @@ def weights_of(config: TransformerConfig, precision: Precision = OWN) -> dict[st
     weights.append(Weight(ROPE_TABLE, precision.rope_table, (_rope_rows(config), config.head_dim)))
     for layer in range(config.layers):
         ours, theirs = f"layers.{layer}.", f"model.layers.{layer}."
-        qkv = (f"{theirs}self_attn.{part}_proj.weight" for part in "qkv")
+        qkv = (f"{theirs}self_attn.{which}_proj.weight" for which in "qkv")
         weights.append(stacked(f"{ours}input_norm", f"{theirs}input_layernorm.weight"))
         weights.append(stacked(f"{ours}qkv_proj", *qkv))
         if config.qk_norm:
             weights.append(stacked(f"{ours}q_norm", f"{theirs}self_attn.q_norm.weight"))
             weights.append(stacked(f"{ours}k_norm", f"{theirs}self_attn.k_norm.weight"))
-        gate_up = (f"{theirs}mlp.{part}_proj.weight" for part in ("gate", "up"))
+        gate_up = (f"{theirs}mlp.{which}_proj.weight" for which in ("gate", "up"))
         weights.append(stacked(f"{ours}o_proj", f"{theirs}self_attn.o_proj.weight"))
         weights.append(stacked(f"{ours}post_attention_norm", f"{theirs}post_attention_layernorm.weight"))
         weights.append(stacked(f"{ours}gate_up_proj", *gate_up))
@@ -92,8 +96,8 @@ def rope_table(config: TransformerConfig, positions: range | None = None) -> NDA
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A model's part of a weights file: its weights, and the tensors, by name and shape, that they are made of."""
+class WeightGroup:
+    """A model's weights in a weights file, and the checkpoint tensors, by name and shape, that they are made of."""
 
     config: TransformerConfig
     weights: Mapping[str, Weight]
@@ -101,23 +105,23 @@ class Part:
     tensor: Callable[[str], NDArray[Any]]
 
 
-def part_of(checkpoint: Checkpoint, precision: Precision = OWN) -> Part:
+def weight_group(checkpoint: Checkpoint, precision: Precision = OWN) -> WeightGroup:
     """All weights of a transformer."""
     config = checkpoint.config
-    return Part(config, weights_of(config, precision), parameter_shapes(config), checkpoint.tensor)
+    return WeightGroup(config, weights_of(config, precision), parameter_shapes(config), checkpoint.tensor)
 
 
-def write_weights(path: Path, parts: Sequence[Part], progress: Callable[[int, int], None]) -> None:
+def write_weights(path: Path, groups: Sequence[WeightGroup], progress: Callable[[int, int], None]) -> None:
     """Write the safetensors file at `path`, tensor by tensor; each starts at a multiple of 256 bytes.
 
-    `progress` is told the bytes written and their total. Raises CheckpointError, OSError.
+    `progress` receives the bytes written so far and the total. Raises CheckpointError, OSError.
     """
-    weights = [(weight, part) for part in parts for weight in part.weights.values()]
+    weights = [(weight, group) for group in groups for weight in group.weights.values()]
     total, done = sum(weight.size for weight, _ in weights), 0
     with path.open("wb") as file:
         file.write(_header([weight for weight, _ in weights]))
-        for weight, part in weights:
-            for block in _blocks(weight, part):
+        for weight, group in weights:
+            for block in _blocks(weight, group):
                 done += _put(file, block)
                 progress(done, total)
             file.write(bytes(-weight.size % ALIGNMENT))
@@ -145,18 +149,18 @@ def _header(weights: Sequence[Weight]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _blocks(weight: Weight, part: Part) -> Iterator[NDArray[Any]]:
+def _blocks(weight: Weight, group: WeightGroup) -> Iterator[NDArray[Any]]:
     if not weight.sources:
         rows, size = weight.shape
         step = max(1, _ROPE_BLOCK // size)
         for start in range(0, rows, step):
-            turned = rope_table(part.config, range(start, min(start + step, rows)))
+            turned = rope_table(group.config, range(start, min(start + step, rows)))
             yield turned.astype(_DTYPES[weight.dtype], copy=False)
         return
     for source in weight.sources:
-        tensor = part.tensor(source)
-        if tensor.shape != part.shapes[source]:
-            raise CheckpointError(f"{source} has the shape {tensor.shape}, the config says {part.shapes[source]}")
+        tensor = group.tensor(source)
+        if tensor.shape != group.shapes[source]:
+            raise CheckpointError(f"{source} has the shape {tensor.shape}, the config says {group.shapes[source]}")
         flat = tensor.reshape(-1)
         for start in range(0, flat.size, _BLOCK):
             yield _finite(source, flat[start : start + _BLOCK])

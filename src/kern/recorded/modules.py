@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from kern.artifact import cubin
 from kern.artifact.elf import Elf
 from kern.artifact.errors import BadModule
 from kern.artifact.targets import runs_on
 from kern.artifact.types import KernelInfo
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.params import layout
 from kern.manifest.types import Step
 from kern.recorded.vllm.assumptions import INSTANCE, PARAMETERS, Refuted
 
-
-class WrongTarget(KernError):
-    """Recorded kernels are for other machines than the one that is built for."""
-
-    code: ClassVar[str] = "recorded-target"
+WrongTarget = variant(KernError, "recorded-for-other-target", "The recorded kernels do not run on the build's target.")
 
 
 def target_of(asked: str, modules: Mapping[str, bytes], steps: tuple[Step, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Numpy arrays on their way from device memory."""
+"""Numpy arrays that are copied from device memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMPY_DTYPES: Final[dict[DType, np.dtype[Any]]] = {
 
 
 class PendingArray:
-    """An array on its way to the host."""
+    """An array that is being copied to the host."""
 
     def __init__(self, pending: Pending, dtype: DType, shape: tuple[int, ...]) -> None:
         self._pending = pending
@@ -38,5 +38,5 @@ class PendingArray:
         return self._pending.done()
 
     def wait(self) -> Array:
-        """The array, once it is there. Raises LaunchError if what was to produce it failed."""
+        """The array, once it has arrived. Raises LaunchError if a launch that produces it failed."""
         return np.frombuffer(self._pending.wait(), self._dtype).reshape(self._shape)

@@ -1,40 +1,25 @@
-"""What a caller of a loaded executable can get wrong by name or by order."""
+"""Errors in the use of a loaded executable: unknown names, and calls that its state does not allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
-from kern.manifest.errors import KernError
-
-
-class Closed(KernError):
-    """An executable or a graph is used after its end."""
-
-    code: ClassVar[str] = "closed"
+from kern.manifest.errors import KernError, variant
 
 
-class UnknownName(KernError):
-    """No buffer, state or program of that name."""
-
-    code: ClassVar[str] = "unknown-name"
-    exit_code: ClassVar[int] = 2
+class CallError(KernError, exit_code=2):
+    """A loaded executable is used wrongly."""
 
 
-class NotWritable(KernError):
-    """The host may write inputs only."""
-
-    code: ClassVar[str] = "not-writable"
-    exit_code: ClassVar[int] = 2
-
-
-class NotReadable(KernError):
-    """The buffer is not meant for the host, and its bytes may be another's by now."""
-
-    code: ClassVar[str] = "not-readable"
-    exit_code: ClassVar[int] = 2
+Closed = variant(CallError, "closed", "An executable or a graph is used after it was closed.", exit_code=1)
+UnknownName = variant(CallError, "unknown-name", "There is no buffer, state or program with this name.")
+NotWritable = variant(CallError, "not-writable", "The host may write inputs only.")
+NotReadable = variant(CallError, "not-readable", "The host may not read this buffer: its memory may have been reused.")
 
 
-def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownName:
-    """The error for a name that no `kind` has; `names` are those that there are."""
-    return UnknownName(f"no {kind} is called {name!r}", f"there are: {', '.join(names) or 'none'}")
+def unknown(kind: str, name: str, names: Iterable[str]) -> CallError:
+    """The error for an unknown name of a `kind`; `names` are those that are declared."""
+    declared = ", ".join(names)
+    return UnknownName(
+        f"unknown {kind} {name!r}", f"the {kind}s are: {declared}" if declared else f"the manifest declares no {kind}s"
+    )

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
 
-from kern.manifest.errors import KernError
-from kern.runtime.errors import Closed
+from kern.manifest.errors import variant
+from kern.runtime.errors import CallError, Closed
 from kern.runtime.symbols import Values
 
 Call = tuple[str, Values]
 """A program and its symbol values."""
 
 
-class WrongCalls(KernError):
-    """What a graph is to record is not a list of calls."""
-
-    code: ClassVar[str] = "calls"
-    exit_code: ClassVar[int] = 2
+WrongCalls = variant(CallError, "wrong-graph-calls", "A graph records a list of calls, and this is not one.")
 
 
 def pairs(calls: Iterable[Call]) -> tuple[Call, ...]:
@@ -26,7 +21,7 @@ def pairs(calls: Iterable[Call]) -> tuple[Call, ...]:
         return tuple((program, values) for program, values in calls)
     except (TypeError, ValueError):
         raise WrongCalls(
-            f"a graph records a list of calls, it is given {calls!r:.60}", 'give pairs, as [("step", {"n": 4})]'
+            f"a graph records a list of calls, but {calls!r:.60} was given", 'give pairs such as [("step", {"n": 4})]'
         ) from None
 
 
@@ -41,13 +36,13 @@ class ExecutableGraph:
         self._release = release
 
     def launch(self) -> None:
-        """Run; returns when it is under way. Raises LaunchError, or Closed after `close`."""
+        """Start running; returns without waiting. Raises LaunchError, or Closed after `close`."""
         if self._replay is None:
-            raise Closed("the graph is closed", "record it again, from an executable that is open")
+            raise Closed("the graph is closed", "record it again, from an open executable")
         self._replay()
 
     def close(self) -> None:
-        """Forget the recording. A second call does nothing; closing the executable closes its graphs."""
+        """Discard the recording. A second call does nothing; closing the executable closes its graphs."""
         if self._replay is not None:
             self._replay = None
             self._release(self)

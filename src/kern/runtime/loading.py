@@ -1,11 +1,11 @@
-"""Loading an artifact folder: verified, resolved, planned, allocated, bound, checked against the device."""
+"""Loads an artifact folder: verify, resolve, plan, allocate, bind, check against the device."""
 
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.artifact.resolve import Resolution
@@ -13,33 +13,27 @@ from kern.artifact.targets import runs_on
 from kern.artifact.types import StepKey
 from kern.device import DEVICE_OF_MODULES, open_device
 from kern.device.base import Device, DeviceError, DeviceUnavailable, Function, Module
+from kern.manifest.counts import counted
+from kern.manifest.errors import variant
 from kern.manifest.params import layout
 from kern.manifest.types import Manifest, Step
-from kern.runtime.executable import Executable, Loaded
-from kern.runtime.lowering import linkage
+from kern.runtime.executable import Executable
+from kern.runtime.lowering import link
 from kern.runtime.memory.allocation import Progress, allocate
 from kern.runtime.memory.planner import plan
 from kern.verification.report import InvalidArtifact
-from kern.verification.verify_folder import examine
+from kern.verification.verify_folder import verify_folder
 from kern.verifier import VerifiedManifest
 
 AUTO: Final = "auto"
 
 
-class WrongTarget(DeviceError):
-    """A kernel file is built for what the device does not run."""
-
-    code: ClassVar[str] = "target"
-
-
-class AbiMismatch(DeviceError):
-    """The device's own answer about a function differs from what the manifest declares."""
-
-    code: ClassVar[str] = "abi"
+WrongTarget = variant(DeviceError, "wrong-target", "A kernel file is built for a target that the device does not run.")
+AbiMismatch = variant(DeviceError, "abi-mismatch", "The device reports another ABI for a function than the manifest.")
 
 
 def load(
-    path: str | Path,
+    path: str | Path | ArtifactFolder,
     *,
     device: str = "auto",
     capacity: int = 4096,
@@ -50,19 +44,20 @@ def load(
     tune: bool = False,
     progress: Progress | None = None,
 ) -> Executable:
-    """Load the artifact folder at `path` onto a device.
+    """Load the artifact folder at `path` onto a device; an open folder is read as it is, and stays open.
 
-    `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity`
-    counts tokens a sequence and, with `sequences`, sizes the states (see `kern.runtime.memory.sizes.sizes`). With
-    `sharing` off every buffer has bytes of its own and can be read. `weights` takes the place of the folder's
-    weights file. With `check`, every launch is waited for, and an error names the one that failed. With `tune`,
-    the device chooses the algorithms of its built-in operators anew, where it has kept any. `progress` is told the
-    bytes of weights bound, and of all.
+    `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity` is the
+    number of tokens per sequence and, with `sequences`, determines the size of the states (see
+    `kern.runtime.memory.sizes.sizes`). With `sharing` off, every buffer has its own memory and can be read. `weights`
+    replaces the folder's weights file. With `check`, every launch is waited for, and an error names the one that
+    failed. With `tune`, the device chooses the algorithms of its built-in operators again instead of using cached
+    ones. `progress` is called with the bytes of weights loaded so far, and the total.
 
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
-    TooManyBlocks, ModuleError or AbiMismatch; whatever was taken by then has been given back.
+    TooManyBlocks, ModuleError or AbiMismatch, after releasing everything that was allocated.
     """
-    with ExitStack() as resources, open_folder(path) as folder:
+    opened = nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path)
+    with ExitStack() as resources, opened as folder:
         override = None if weights is None else Path(weights)
         verified, resolution = _examined(folder, override)
         manifest = verified.manifest
@@ -70,22 +65,24 @@ def load(
         target = _open_device(device, tune, resolution, resources)
         file = None if resolution.weights is None else folder.weights(override)
         bases = allocate(target, planned, manifest, file, progress, resources)
-        linked = linkage(manifest, _functions(target, manifest, resolution, resources), target.operator)
+        linked = link(manifest, _functions(target, manifest, resolution, resources))
         stream = target.stream()
         resources.callback(stream.close)
-        loaded = Loaded(folder.path, verified, resolution, target, stream, planned, bases, linked, capacity, sequences)
-        return Executable(loaded, resources.pop_all(), check=check)
+        return Executable(
+            folder.path, verified, resolution, planned, bases, linked, target, stream, resources.pop_all(),
+            capacity=capacity, sequences=sequences, check=check,
+        )  # fmt: skip
 
 
 def _examined(folder: ArtifactFolder, weights: Path | None) -> tuple[VerifiedManifest, Resolution]:
-    found = examine(folder, weights=weights)
+    found = verify_folder(folder, weights=weights)
     if found.verified is None or found.resolution is None:
         raise InvalidArtifact(found.report, weights)
     return found.verified, found.resolution
 
 
 def _open_device(name: str, tune: bool, resolution: Resolution, resources: ExitStack) -> Device:
-    """The device asked for; `auto` is the one that runs the kind of the modules, the host if there are none."""
+    """The requested device; `auto` is the one that runs this kind of module, the host if there are none."""
     right = DEVICE_OF_MODULES[resolution.kind or "host"]
     chosen = right if name == AUTO else name
     of_its_kind = chosen.partition(":")[0] == right
@@ -141,11 +138,11 @@ def _check_abi(function: Function, step: Step, where: str) -> None:
         raise AbiMismatch(
             f"{where}: {function.symbol} takes parameters at {function.layout} (offset:size), "
             f"the manifest declares {declared}",
-            "correct the step's params, or give the kernel file that they describe",
+            "correct the step's params, or use the kernel file that they describe",
         )
     threads, most = math.prod(step.block), function.limits.max_threads
     if most is not None and threads > most:
         raise AbiMismatch(
-            f"{where}: a block of {threads} threads, {function.symbol} runs at most {most} on this device",
-            "give the step a smaller block",
+            f"{where}: the block has {counted(threads, 'thread')}; {function.symbol} allows at most {most} here",
+            "reduce the step's block",
         )

@@ -1,64 +1,58 @@
-"""A program at given symbol values, lowered to a flat list of launches with everything resolved."""
+"""From a program and symbol values to a flat list of launches with everything resolved. Nothing here runs or allocates.
+
+Scalars are packed little-endian, each at its offset in the parameter layout of the C ABI.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from kern.artifact.types import StepKey
-from kern.device.base import Function, KernelLaunch, Launch, Operator, OperatorLaunch
+from kern.manifest.effects import Given, given
 from kern.manifest.expressions import Sym, evaluate
-from kern.manifest.types import (
-    Arg,
-    BufferArg,
-    Dispatch,
-    DispatchArg,
-    ExprArg,
-    Manifest,
-    ScratchArg,
-    StateArg,
-    Step,
-)
-from kern.runtime.kernel_params import Packer, packer
+from kern.manifest.launches import EntryPoint, KernelLaunch, Launch, OperatorLaunch
+from kern.manifest.params import Layout, Param, Scalar, layout
+from kern.manifest.types import BufferArg, Dispatch, ExprArg, Manifest, ScratchArg, StateArg, Step
 from kern.runtime.memory.address_table import ProgramAddresses
 
-Value = int | float
-BindOperator = Callable[[str, Sequence[int]], Operator]
+_FORMATS: Final[dict[Scalar, str]] = {"i32": "i", "u32": "I", "i64": "q", "f32": "f", "u8": "B"}
+_ADDRESS: Final = "Q"
 
 
-@dataclass(frozen=True, slots=True)
-class Linkage:
-    """What is behind the steps of a manifest on one device.
+class LinkedStep(NamedTuple):
+    """A step that launches a kernel: the loaded function, and how its parameter buffer is packed."""
 
-    `functions` and `packers` hold every step that is a kernel launch; `operator` binds the name behind
-    `extern:` to its arguments.
-    """
-
-    functions: Mapping[StepKey, Function]
-    packers: Mapping[StepKey, Packer]
-    operator: BindOperator
+    function: EntryPoint
+    layout: Layout
+    packing: struct.Struct
 
 
-def linkage(manifest: Manifest, functions: Mapping[StepKey, Function], operator: BindOperator) -> Linkage:
-    """The linkage of a manifest whose steps have these functions."""
-    packers = {
-        (kernel, index): packer(manifest.kernels[kernel].impl.steps[index].params) for kernel, index in functions
+def link(manifest: Manifest, functions: Mapping[StepKey, EntryPoint]) -> dict[StepKey, LinkedStep]:
+    """The linked steps of a manifest that has these functions."""
+    return {
+        (kernel, index): LinkedStep(function, *_packing(manifest.kernels[kernel].impl.steps[index].params))
+        for (kernel, index), function in functions.items()
     }
-    return Linkage(functions, packers, operator)
 
 
 def lower(
-    manifest: Manifest, program: str, values: Mapping[str, int], addresses: ProgramAddresses, linkage: Linkage
+    manifest: Manifest,
+    program: str,
+    values: Mapping[str, int],
+    addresses: ProgramAddresses,
+    linked: Mapping[StepKey, LinkedStep],
 ) -> tuple[Launch, ...]:
     """The launches of `program` at `values`, in order.
 
-    `values` gives every symbol that the program names. Launches are labelled
+    `values` has a value for every symbol that the program uses. Launches are labelled
     "program · dispatch · kernel · step", a dispatch without a label by its index.
     """
     return tuple(
         launch
         for index, dispatch in enumerate(manifest.programs[program].dispatches)
-        for launch in _dispatch(manifest, program, index, dispatch, values, addresses, linkage)
+        for launch in _dispatch(manifest, program, index, dispatch, values, addresses, linked)
     )
 
 
@@ -69,60 +63,57 @@ def _dispatch(
     dispatch: Dispatch,
     values: Mapping[str, int],
     addresses: ProgramAddresses,
-    linkage: Linkage,
+    linked: Mapping[StepKey, LinkedStep],
 ) -> Iterator[Launch]:
-    given = [_argument(arg, values, addresses) for arg in dispatch.args]
     where = f"{program} · {dispatch.label or f'dispatch {index}'} · {dispatch.kernel}"
     for number, step in enumerate(manifest.kernels[dispatch.kernel].impl.steps):
-        arguments = _step_arguments(step, given, index, addresses)
+        arguments = [_value(operand, index, values, addresses) for operand in given(step, dispatch.args)]
         label = f"{where} · step {number}"
         if step.extern is not None:
-            yield OperatorLaunch(label, linkage.operator(step.extern, [int(value) for value in arguments]))
+            yield OperatorLaunch(label, step.extern, tuple(int(value) for value in arguments))
         else:
-            yield _kernel_launch(label, step, arguments, values, linkage, (dispatch.kernel, number))
+            yield _kernel_launch(label, step, arguments, values, linked[dispatch.kernel, number])
 
 
 def _kernel_launch(
-    label: str, step: Step, arguments: Sequence[Value], values: Mapping[str, int], linkage: Linkage, key: StepKey
+    label: str, step: Step, arguments: Sequence[int | float], values: Mapping[str, int], linked: LinkedStep
 ) -> KernelLaunch:
     x, y, z = step.grid
-    packing = linkage.packers[key]
     return KernelLaunch(
         label,
-        linkage.functions[key],
+        linked.function,
         grid=(evaluate(x, values), evaluate(y, values), evaluate(z, values)),
         block=step.block,
         shared_mem=evaluate(step.shared_mem, values),
-        params=packing.pack(arguments),
-        layout=packing.layout,
+        params=linked.packing.pack(*arguments),
+        layout=linked.layout,
         pdl=step.pdl,
         cluster=step.cluster,
         cooperative=step.cooperative,
     )
 
 
-def _argument(arg: DispatchArg, values: Mapping[str, int], addresses: ProgramAddresses) -> Value:
-    match arg:
+def _value(operand: Given | None, dispatch: int, values: Mapping[str, int], addresses: ProgramAddresses) -> int | float:
+    match operand:
         case BufferArg():
-            return addresses.buffers[arg.buf] + arg.offset
+            return addresses.buffers[operand.buf] + operand.offset
         case StateArg():
-            return addresses.states[arg.state] + arg.offset
+            return addresses.states[operand.state] + operand.offset
+        case ScratchArg():
+            return addresses.scratch[dispatch, operand.scratch] + operand.offset
         case Sym():
-            return values[arg.sym]
+            return values[operand.sym]
         case ExprArg():
-            return evaluate(arg.expr, values)
+            return evaluate(operand.expr, values)
         case _:
-            return arg.value
+            assert operand is not None
+            return operand.value
 
 
-def _step_arguments(step: Step, given: Sequence[Value], dispatch: int, addresses: ProgramAddresses) -> list[Value]:
-    arguments: list[Value] = []
-    for arg in step.args:
-        match arg:
-            case Arg():
-                arguments.append(given[arg.arg])
-            case ScratchArg():
-                arguments.append(addresses.scratch[dispatch, arg.scratch] + arg.offset)
-            case _:
-                arguments.append(arg.value)
-    return arguments
+def _packing(params: Sequence[Param]) -> tuple[Layout, struct.Struct]:
+    where = layout(params)
+    parts, end = ["<"], 0
+    for param, offset, size in zip(params, where.offsets, where.sizes, strict=True):
+        parts.append("x" * (offset - end) + (_ADDRESS if param.scalar is None else _FORMATS[param.scalar]))
+        end = offset + size
+    return where, struct.Struct("".join(parts))

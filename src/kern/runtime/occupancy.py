@@ -17,10 +17,10 @@ Occupancies = Mapping[StepKey, Occupancy]
 
 
 def occupancies(verified: VerifiedManifest, resolution: Resolution) -> Occupancies:
-    """The occupancy of each step that is a launch, its shared memory at the upper bounds of the symbols.
+    """The occupancy of each step that launches a kernel, with shared memory at the upper bounds of the symbols.
 
-    Steps are left out where this machine has no device of their kind, or it does not run their module, and all are
-    where such a device has no occupancy: host modules are not loaded, since loading runs code. Raises ModuleError.
+    Steps are left out if this machine has no device for them or its device does not run their module. Host modules
+    are not loaded, since loading runs code and a host has no occupancy. Raises ModuleError.
     """
     if resolution.kind != "cubin":
         return {}

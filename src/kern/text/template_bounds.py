@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from kern.manifest.errors import KernError
 
@@ -28,11 +28,8 @@ _CONTAINERS: Final[tuple[type[Any], ...]] = (list, tuple, dict, set, *_VIEWS)
 """Classes, not abstract ones: to ask for those is to run Python for each element."""
 
 
-class ChatError(KernError):
-    """A folder without a chat template, or messages that its template refuses."""
-
-    code: ClassVar[str] = "chat"
-    exit_code: ClassVar[int] = 2
+class ChatError(KernError, code="chat-template", exit_code=2, help="give the prompt without a chat template"):
+    """The folder has no chat template, or the template refuses the messages."""
 
 
 def exceeded(what: str) -> ChatError:

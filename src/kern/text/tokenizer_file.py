@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.text.growth import growth, stages, total_growth
 from kern.text.panics import panics_unprinted
 
@@ -28,11 +28,7 @@ FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _ENCODE: Final = "cannot encode this text"
 
 
-class TokenizerError(KernError):
-    """A tokenizer.json that is not one, or that cannot encode a text or decode ids."""
-
-    code: ClassVar[str] = "tokenizer"
-    exit_code: ClassVar[int] = 2
+TokenizerError = variant(KernError, "bad-tokenizer", "tokenizer.json is invalid, or fails on a text.", exit_code=2)
 
 
 class TokenizerFile:

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.manifest.errors import KernError, install_hint
+from kern.manifest.errors import KernError, install_hint, variant
 
 SYSTEM_TOOLKIT: Final = Path("/usr/local/cuda")
 _CUPTI_HEADER: Final = "cupti_callbacks.h"
@@ -17,11 +17,7 @@ _LIBRARIES: Final = ("libcupti.so.13", "libcupti.so.12")
 _WHEELS: Final = ("nvidia.cu13", "nvidia.cuda_cupti", "nvidia.cuda_runtime")
 
 
-class HeadersMissing(KernError):
-    """The headers of CUDA and CUPTI are not installed."""
-
-    code: ClassVar[str] = "capture-headers-missing"
-    exit_code: ClassVar[int] = 2
+HeadersMissing = variant(KernError, "headers-missing", "The headers of CUDA and CUPTI are not installed.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
-from kern.manifest.errors import KernError, install_hint
+from kern.manifest.errors import KernError, install_hint, variant
 
-
-class CudaCompilerMissing(KernError):
-    """NVRTC, its bindings or CUDA's headers are not installed."""
-
-    code: ClassVar[str] = "cuda-compiler-missing"
-    exit_code: ClassVar[int] = 2
-
-
-class CompileError(KernError):
-    """CUDA C++ that does not compile; the message is the compiler's."""
-
-    code: ClassVar[str] = "compile"
+CudaCompilerMissing = variant(KernError, "cuda-compiler-missing", "NVRTC or CUDA's headers are missing.", exit_code=2)
+CompileError = variant(KernError, "cuda-compilation-failed", "CUDA C++ does not compile.", help="correct the source")
 
 
 def compile_cubin(source: str, name: str, target: str, options: Sequence[str] = ()) -> bytes:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.reading import MAX_BYTES, read
 from kern.verification.report import Report, locate
 from kern.verifier import check
 
 HOST: Final = "host"
-"""The target that stands for this machine's own."""
+"""The target that means this machine's own."""
 
 
 _GIVE: Final = "give a manifest or an artifact folder"
 
 
-class Unreadable(KernError):
-    """A path that is neither a manifest nor a folder."""
-
-    code: ClassVar[str] = "unreadable"
-    exit_code: ClassVar[int] = 2
+Unreadable = variant(KernError, "not-an-artifact", "The path is not a readable manifest or folder.", exit_code=2)
 
 
 def verify(path: str | Path, target: str | None = None, *, weights: str | Path | None = None) -> Report:
     """Verify a manifest file (rules 1 to 9) or an artifact folder (rules 1 to 10).
 
     `target` is what the kernels must run on: `sm_90`, `x86-64-v3`, …, or `host` for this machine; without
-    it they need only agree with each other. `weights` takes the place of the folder's weights file. A bare
-    manifest has neither kernels nor weights, so they are not used for one.
+    it they need only agree with each other. `weights` replaces the folder's weights file. Both are ignored for a
+    manifest without a folder, which has neither kernels nor weights.
     Raises Unreadable or an ArtifactError for what cannot be read at all.
     """
     path = Path(path)
@@ -41,13 +37,13 @@ def verify(path: str | Path, target: str | None = None, *, weights: str | Path |
 
 
 def _verify_folder(path: Path, target: str | None, weights: Path | None) -> Report:
-    # Imported here since a bare manifest needs nothing that reads kernel files, and no start-up time for it.
+    # Imported here: a manifest without a folder needs no code that reads kernel files, nor its start-up time.
     from kern.artifact import open_folder
     from kern.device.host.target import host_target
-    from kern.verification.verify_folder import examine
+    from kern.verification.verify_folder import verify_folder
 
     with open_folder(path) as folder:
-        return examine(folder, target=host_target() if target == HOST else target, weights=weights).report
+        return verify_folder(folder, target=host_target() if target == HOST else target, weights=weights).report
 
 
 def _mode(path: Path) -> int:
@@ -60,7 +56,7 @@ def _mode(path: Path) -> int:
 
 
 def _file_bytes(path: Path) -> bytes:
-    """The file's bytes, at most one more than a manifest may have."""
+    """The file's bytes, at most one byte more than a manifest may have."""
     if not stat.S_ISREG(_mode(path)):
         raise Unreadable(f"{path} is neither a file nor a folder", _GIVE)
     try:

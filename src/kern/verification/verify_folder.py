@@ -1,4 +1,4 @@
-"""Verifying an artifact folder: its manifest, and the files behind it."""
+"""Verifies an artifact folder: its manifest, and the files behind it."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from kern.verifier import InvalidManifest, VerifiedManifest, verified
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """A report, and what stands where it is clean: the verified manifest and the files behind it."""
+class VerifiedFolder:
+    """A report and, where it has no errors, the verified manifest and the files behind it."""
 
     report: Report
     verified: VerifiedManifest | None
     resolution: Resolution | None
 
 
-def examine(
+def verify_folder(
     folder: ArtifactFolder,
     *,
     target: str | None = None,
     weights: Path | None = None,
     require_weights: bool = True,
-) -> Examination:
-    """Apply rules 1 to 10 to an open folder; `weights` takes the place of the folder's own weights file.
+) -> VerifiedFolder:
+    """Apply rules 1 to 10 to an open folder; `weights` replaces the folder's weights file.
 
-    Without `require_weights` it is no fault that the folder has none.
+    Without `require_weights`, a folder without weights is accepted.
     """
     reading = read(folder.manifest_bytes())
     if reading.manifest is None:
         return _refused(folder.path, reading, reading.diagnostics)
-    checked, faults = _checked(reading.manifest)
+    checked, errors = _checked(reading.manifest)
     shared_mem = None if checked is None else _shared_mem(checked)
-    refused = [fault.path for fault in faults]
+    refused = [error.path for error in errors]
     resolution = resolve(
         reading.manifest,
         folder,
@@ -51,10 +51,10 @@ def examine(
         shared_mem=shared_mem,
         refused=refused,
     )
-    faults += resolution.diagnostics
-    if checked is None or faults:
-        return _refused(folder.path, reading, faults)
-    return Examination(locate(folder.path, reading.source, ()), checked, resolution)
+    errors += resolution.diagnostics
+    if checked is None or errors:
+        return _refused(folder.path, reading, errors)
+    return VerifiedFolder(locate(folder.path, reading.source, ()), checked, resolution)
 
 
 def _checked(manifest: Manifest) -> tuple[VerifiedManifest | None, tuple[Diagnostic, ...]]:
@@ -65,7 +65,7 @@ def _checked(manifest: Manifest) -> tuple[VerifiedManifest | None, tuple[Diagnos
 
 
 def _shared_mem(checked: VerifiedManifest) -> dict[StepKey, int]:
-    """The most dynamic shared memory that each step asks for in any program that runs it, in bytes."""
+    """The most dynamic shared memory that each step needs in any program that runs it, in bytes."""
     return {
         (name, index): bounds(step.shared_mem, checked.ranges.kernels[name])[1]
         for name, kernel in checked.manifest.kernels.items()
@@ -73,5 +73,5 @@ def _shared_mem(checked: VerifiedManifest) -> dict[StepKey, int]:
     }
 
 
-def _refused(path: Path, reading: Reading, diagnostics: Sequence[Diagnostic]) -> Examination:
-    return Examination(locate(path, reading.source, diagnostics), None, None)
+def _refused(path: Path, reading: Reading, diagnostics: Sequence[Diagnostic]) -> VerifiedFolder:
+    return VerifiedFolder(locate(path, reading.source, diagnostics), None, None)

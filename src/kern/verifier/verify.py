@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.manifest.diagnostics import Code, Diagnostic
 from kern.manifest.errors import KernError
@@ -26,11 +26,8 @@ from kern.verifier.ranges import Ranges
 from kern.verifier.scope import Scope
 
 
-class InvalidManifest(KernError):
-    """An invalid manifest; `diagnostics` holds its errors in the order of the rules."""
-
-    code: ClassVar[str] = "invalid-manifest"
-    exit_code: ClassVar[int] = 1
+class InvalidManifest(KernError, code="invalid-manifest"):
+    """A manifest breaks rules; `diagnostics` says which, in the order of the rules."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         first, more = diagnostics[0], len(diagnostics) - 1

@@ -1,4 +1,4 @@
-"""`kern verify`, `explain`, `schema` and `inspect`: what is in a manifest, and whether it is right."""
+"""`kern verify`, `explain`, `schema` and `inspect`: what is in a manifest, and whether it is valid."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def verify(
         print(f"{printable(str(path))}: ok")
         return
     from kern.cli import diagnostics
+    from kern.cli.outputs import json_text
 
     if json:
-        print(diagnostics.as_json(report))
+        print(json_text(diagnostics.as_dict(report), indent=1))
     else:
         diagnostics.show(report)
     raise typer.Exit(0 if report.ok else 1)
@@ -42,10 +43,11 @@ def verify(
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="A diagnostic's code; without one, all are listed.")
+        str | None,
+        typer.Argument(metavar="CODE", help="The code of a diagnostic or an error; without one, list all."),
     ] = None,
 ) -> None:
-    """Say what a diagnostic means, with an example that fails and its fixed form.
+    """Say what a code means; for a diagnostic, with an example that fails and its fixed form.
 
     Example: `kern explain K0701`
     """
@@ -54,7 +56,7 @@ def explain(
     if code is None:
         print(codes.overview())
         return
-    text = codes.told(codes.find(code))
+    text = codes.explained(code)
     if not sys.stdout.isatty():
         print(text)
         return
@@ -69,7 +71,7 @@ def schema() -> None:
 
     Example: `kern schema > manifest.schema.json`
     """
-    from kern.cli.json_text import json_text
+    from kern.cli.outputs import json_text
     from kern.manifest.schema import json_schema
 
     print(json_text(json_schema(), indent=1))

@@ -1,7 +1,7 @@
-"""cublasLt's C API, as far as matrix products need it, through ctypes.
+"""The part of cublasLt's C API that matrix products need, through ctypes.
 
-nvmath-python has bindings of the same calls; importing them takes a second, since its package imports all of its
-libraries' modules.
+nvmath-python has bindings of the same calls; importing them takes a second, since its package imports the modules of
+all its libraries.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from cuda import pathfinder
 
-from kern.device.base import DeviceUnavailable
-from kern.device.cuda.context import CudaError
+from kern.device.base import CudaError, DeviceUnavailable
+from kern.device.cuda.context import SEE_DRIVER
 from kern.manifest.errors import install_hint
 
 BF16: Final = 14  # cudaDataType_t: CUDA_R_16BF
@@ -52,11 +52,11 @@ def call(name: str, *arguments: Any) -> None:
     """Make the call. Raises CudaError with its name and cublasLt's reason."""
     status = getattr(_library(), name)(*arguments)
     if status:
-        raise CudaError(f"{name} failed: {described(status)}")
+        raise CudaError(f"{name} failed: {described(status)}", SEE_DRIVER)
 
 
 def create(name: str, *arguments: Any) -> int:
-    """The object that a call gives back through its first parameter. Raises CudaError."""
+    """The object that a call returns through its first parameter. Raises CudaError."""
     handle = c_void_p()
     call(name, ctypes.byref(handle), *arguments)
     return handle.value or 0
@@ -68,7 +68,7 @@ def matmul() -> Callable[..., int]:
 
 
 def version() -> int:
-    """The library's version, `130100` for 13.1. Raises DeviceUnavailable where there is no library."""
+    """The library's version, `130100` for 13.1. Raises DeviceUnavailable where it is not installed."""
     return int(_library().cublasLtGetVersion())
 
 
@@ -83,7 +83,7 @@ def described(status: int) -> str:
 def _library() -> ctypes.CDLL:
     try:
         path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
-    except RuntimeError as error:  # the finder's own, where there is none
+    except RuntimeError as error:  # raised by the finder where the library is not found
         raise DeviceUnavailable("cublasLt is not installed", install_hint("cuda")) from error
     library = ctypes.CDLL(path)
     for name, types in _ARGUMENTS.items():

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU as a device: the protocol's face over context, memory, modules, operators and launches."""
+"""An NVIDIA GPU as a device: its context, memory, modules, operators and launches behind the device protocol."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from cuda.bindings import driver
 
-from kern.device.base import FileRegion, Function, Launch, LaunchError, Occupancy, Prepared, Stream
+from kern.device.base import FileRegion, Function, LaunchError, Occupancy, Prepared, Stream
 from kern.device.cuda import bandwidth, graph, launch, weight_upload
 from kern.device.cuda.context import Context, driver_version
+from kern.device.cuda.launch import BoundOperator
 from kern.device.cuda.memory import CudaMemory, free_memory
 from kern.device.cuda.module import CudaFunction, CudaModule
 from kern.device.cuda.staging import CudaPending, Staging
 from kern.device.cuda.stream import CudaStream, own_stream
 from kern.device.cuda.weight_upload import CudaRegions
+from kern.manifest.launches import Launch
 from kern.manifest.types import Dim3
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class CudaDevice:
     """GPU `ordinal` of this machine.
 
-    `tune` has the algorithms of built-in operators chosen anew, and the user's cache of them corrected.
+    With `tune`, the algorithms of built-in operators are chosen again, and the user's cache of them is updated.
     Raises DeviceUnavailable where there is no driver or no such GPU.
     """
 
@@ -47,7 +49,7 @@ class CudaDevice:
 
     @property
     def description(self) -> str:
-        """The GPU's own name, its target and memory, and the CUDA version that its driver supports."""
+        """The GPU's name, its target and memory, and the CUDA version that its driver supports."""
         memory = self._context.total_memory() / 2**30
         return f"{self._context.name()}, {self.target}, {memory:.1f} GiB, driver for CUDA {driver_version()}"
 
@@ -57,7 +59,7 @@ class CudaDevice:
             return free_memory(self._context)
 
     def alloc(self, size: int) -> CudaMemory:
-        """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory before anything is taken."""
+        """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory before allocating anything."""
         memory = CudaMemory(self._context, size)
         try:
             self.zero(memory.address, size, self._filling)
@@ -67,68 +69,57 @@ class CudaDevice:
             raise
         return memory
 
-    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> CudaRegions:
+    def load_regions(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> CudaRegions:
         """Copy the regions to one arena on the GPU.
 
-        Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory.
+        Raises DeviceError where a region is not inside the file or cannot be read, OutOfMemory.
         """
-        return weight_upload.place(self._context, file, regions, progress)
+        return weight_upload.upload(self._context, file, regions, progress)
 
     def load_module(self, image: bytes) -> CudaModule:
         """Load a cubin from memory. Raises ModuleError."""
         return CudaModule(self._context, image)
 
-    def operator(self, name: str, arguments: Sequence[int]) -> launch.CudaOperator:
-        """The operator behind `extern:NAME`, bound to addresses and scalars in interface order.
+    def prepare(self, launches: Sequence[Launch]) -> launch.CudaPrepared:
+        """Bind every launch; a built-in operator has its algorithm chosen, and its workspace allocated, here.
 
         The operators of a device share a workspace: lists that hold any run on one stream at a time. Raises
-        DeviceError for an unknown name, DeviceUnavailable where cublasLt is not installed, NoCacheFolder, OutOfMemory.
+        LaunchError for what this GPU cannot launch, DeviceError for an unknown operator, DeviceUnavailable where
+        cublasLt is not installed, NoCacheFolder, OutOfMemory.
         """
-        if self._products is None:
-            from kern.device.cuda.operators import Products
+        return launch.prepare(self._context, launches, self._bind_operator)
 
-            self._products = Products(self._context, tune=self._tune)
-        return self._products.bind(name, arguments)
-
-    def prepare(self, launches: Sequence[Launch]) -> launch.CudaPrepared:
-        """Bind every launch. Raises LaunchError for what this GPU cannot launch."""
-        return launch.prepare(self._context, launches)
-
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
         """Enqueue the list.
 
-        Raises LaunchError for a launch that is refused. A fault is told by whatever waits next; with `check`
-        each launch is waited for, and the LaunchError names it. After a fault nothing more runs in this
-        process on this GPU.
+        Raises LaunchError for a launch that is refused. An error of a kernel is raised by whatever waits next.
+        After it, nothing more runs in this process on this GPU.
         """
         own, listed = own_stream(stream, self._context), _own(prepared)
         with self._context:
-            if check:
-                launch.run_checked(self._context, listed, own)
-            else:
-                self._context.launched(own.number, listed.title)
-                launch.run(self._context, listed, own)
+            self._context.launched(own.number, listed.title, len(listed))
+            launch.run(self._context, listed, own)
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
-        """Run the list with an event between any two launches; seconds of each, to about 0.5 µs.
+        """Run the list with an event between any two launches; return the seconds of each, to about 0.5 µs.
 
-        The events keep launches from overlapping, by programmatic dependence too, and each launch's time
+        The events prevent launches from overlapping, also by programmatic dependent launch, and each launch's time
         includes the gap before it where the host is slower than the GPU: a list's sum need not equal its run time.
         """
         listed, own = _own(prepared), own_stream(stream, self._context)
-        self._context.launched(own.number, listed.title)
+        self._context.launched(own.number, listed.title, len(listed))
         return launch.profile(self._context, listed, own)
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> Occupancy:
-        """Blocks resident on one multiprocessor, and the share of its threads that they are; none where none fits."""
+        """Blocks resident on one multiprocessor, and their share of its threads; zero where no block fits."""
         if not isinstance(function, CudaFunction):
-            raise LaunchError(f"{function.symbol!r} is not a function of {self.name}")
+            raise LaunchError(f"{function.symbol!r} is not a function of {self.name}", "load its module on this device")
         threads = math.prod(block)
         with self._context:
             if not launch.fits(self._context, function, threads, shared_mem):
                 return Occupancy(0, 0.0)
             function.opt_in(shared_mem)
-            blocks = function.blocks_a_multiprocessor(threads, shared_mem)
+            blocks = function.blocks_per_multiprocessor(threads, shared_mem)
         most = self._context.attribute("MAX_THREADS_PER_MULTIPROCESSOR")
         return Occupancy(blocks, blocks * (-(-threads // 32) * 32) / most)
 
@@ -143,7 +134,7 @@ class CudaDevice:
         return stream
 
     def write(self, address: int, data: memoryview, stream: Stream) -> None:
-        """Copy contiguous bytes to the device through pinned memory; waits only where 16 MB are under way."""
+        """Copy contiguous bytes to the device through pinned memory; waits only where 16 MB are in flight."""
         if data.nbytes:
             self._staging.write(address, data.cast("B"), own_stream(stream, self._context))
 
@@ -160,10 +151,17 @@ class CudaDevice:
 
     def read_bandwidth(self) -> float:
         """Bytes per second of a read-only stream over 8 GiB, or over what is free if less. Raises OutOfMemory."""
-        return bandwidth.read_bandwidth(self._context, self.target)
+        return bandwidth.read_bandwidth(self._context, self.target, self.prepare)
+
+    def _bind_operator(self, name: str, arguments: Sequence[int]) -> BoundOperator:
+        if self._products is None:
+            from kern.device.cuda.operators import Products
+
+            self._products = Products(self._context, tune=self._tune)
+        return self._products.bind(name, arguments)
 
     def close(self) -> None:
-        """Give back streams, staging and operators, then the context. A second call does nothing."""
+        """Release streams, staging and operators, then the context. A second call does nothing."""
         try:
             for stream in self._streams:
                 stream.close()
@@ -177,5 +175,5 @@ class CudaDevice:
 
 def _own(prepared: Prepared) -> launch.CudaPrepared:
     if not isinstance(prepared, launch.CudaPrepared):
-        raise LaunchError("this launch list was prepared by another device")
+        raise LaunchError("another device prepared this launch list", "prepare it on the device that launches it")
     return prepared

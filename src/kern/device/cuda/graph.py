@@ -16,21 +16,22 @@ from kern.device.cuda.stream import CudaStream, own_stream
 class CudaGraph:
     """An instantiated graph."""
 
-    def __init__(self, context: Context, handle: Any, title: str) -> None:
+    def __init__(self, context: Context, handle: Any, title: str, launches: int) -> None:
         self._context = context
         self._handle = handle
         self._title = title
+        self._launches = launches
 
     def launch(self, stream: Stream) -> None:
-        """Replay on `stream`. Freed before, it does nothing. Raises LaunchError or CudaError."""
+        """Replay on `stream`. Does nothing after `free`. Raises LaunchError or CudaError."""
         if self._handle is not None:
             context, own = self._context, own_stream(stream, self._context)
-            context.launched(own.number, self._title)
+            context.launched(own.number, self._title, self._launches)
             with context:
                 context.checked(driver.cuGraphLaunch(self._handle, own.handle), "cuGraphLaunch", self._title)
 
     def free(self) -> None:
-        """Forget the graph; a replay under way goes on. A second call does nothing."""
+        """Destroy the graph; a replay in progress completes. A second call does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None and self._context.usable:
             with self._context:
@@ -38,7 +39,7 @@ class CudaGraph:
 
 
 def capture(context: Context, prepared: Sequence[CudaPrepared]) -> CudaGraph:
-    """Record lists, in order; nothing runs. What other threads do meanwhile is not disturbed.
+    """Record lists, in order; nothing runs. Other threads are not disturbed meanwhile.
 
     Raises LaunchError for a launch that the driver refuses, CudaError.
     """
@@ -49,7 +50,8 @@ def capture(context: Context, prepared: Sequence[CudaPrepared]) -> CudaGraph:
             recorded = _record(context, prepared, stream)
             try:
                 instantiated = driver.cuGraphInstantiate(recorded, 0)
-                return CudaGraph(context, context.checked(instantiated, "cuGraphInstantiate", title), title)
+                handle = context.checked(instantiated, "cuGraphInstantiate", title)
+                return CudaGraph(context, handle, title, sum(map(len, prepared)))
             finally:
                 driver.cuGraphDestroy(recorded)
     finally:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cuda.bindings import driver
 
-from kern.device.base import DeviceError, KernelLaunch, Launch, LaunchError
+from kern.device.base import DeviceError, LaunchError
 from kern.device.cuda.context import Context, described
 from kern.device.cuda.module import CudaFunction
 from kern.device.cuda.stream import CudaStream, Event
+from kern.manifest.launches import KernelLaunch, Launch
 
 Call = Callable[[], int]
 """Enqueues one launch; the library's status, 0 where it is accepted."""
@@ -24,21 +25,9 @@ Call = Callable[[], int]
 _PARAMS_ALIGNMENT: Final = 16
 
 
-class CudaOperator(NamedTuple):
-    """A built-in operator bound to its arguments.
-
-    `enqueue` gives it to a stream, by handle; its library's status, 0 where it is accepted, else `described`.
-    """
-
-    name: str
-    context: Context
-    enqueue: Callable[[ctypes.c_void_p], int]
-    described: Callable[[int], str]
-
-
 @dataclass(frozen=True, slots=True)
 class _BoundKernel:
-    """A kernel launch but for its stream, which `configuration` has. The driver reads `parameters` at each call."""
+    """A kernel launch except its stream, which `configuration` has. The driver reads `parameters` at each call."""
 
     configuration: Any
     parameters: Any
@@ -49,35 +38,43 @@ class _BoundKernel:
         return self.call
 
     def refusal(self, context: Context, status: int) -> DeviceError | str:
-        """The error, where an earlier fault is behind it; else what the driver says."""
+        """The error of an earlier kernel where that is the cause; otherwise the driver's reason."""
         result = driver.CUresult(status)
         error = context.failure(result, "cuLaunchKernelEx")
         return error if isinstance(error, LaunchError) else f"cuLaunchKernelEx: {described(result)}"
 
 
 @dataclass(frozen=True, slots=True)
-class _BoundOperator:
-    """An operator's launch but for its stream."""
+class BoundOperator:
+    """A call of a built-in operator except its stream.
 
-    operator: CudaOperator
+    `enqueue` gives it to a stream, by handle, and returns the library's status: 0, or one that `described` explains.
+    """
+
+    enqueue: Callable[[ctypes.c_void_p], int]
+    described: Callable[[int], str]
 
     def on(self, stream: CudaStream) -> Call:
-        return partial(self.operator.enqueue, ctypes.c_void_p(stream.number))
+        """The call, bound to `stream`."""
+        return partial(self.enqueue, ctypes.c_void_p(stream.number))
 
     def refusal(self, context: Context, status: int) -> DeviceError | str:
-        """The error, where an earlier fault is behind it; else what the operator's library says."""
+        """The error of an earlier kernel where that is the cause; otherwise the library's reason."""
         (result,) = driver.cuCtxSynchronize()
         error = context.failure(result, "cuCtxSynchronize") if result else None
-        return error if isinstance(error, LaunchError) else self.operator.described(status)
+        return error if isinstance(error, LaunchError) else self.described(status)
 
 
-_Bound = _BoundKernel | _BoundOperator
+_Bound = _BoundKernel | BoundOperator
+
+BindOperator = Callable[[str, Sequence[int]], BoundOperator]
+"""Binds the operator of a name to addresses and scalars."""
 
 
 class CudaPrepared:
-    """A launch list: parameters packed, configurations built, bound to the stream it was last given to.
+    """A launch list: parameters packed, configurations built, bound to the stream of the last launch.
 
-    `title` is its first and last launch, by label.
+    `title` is the labels of its first and last launch.
     """
 
     def __init__(self, launches: Sequence[_Bound], labels: Sequence[str]) -> None:
@@ -98,40 +95,40 @@ class CudaPrepared:
         return self._calls
 
     def refused(self, context: Context, call: Call, status: int) -> DeviceError:
-        """The error for a call that is not accepted; its status may also tell of an earlier fault."""
+        """The error for a call that is not accepted; its status may be that of an earlier kernel's error."""
         index = self._calls.index(call)
         said = self._launches[index].refusal(context, status)
-        return LaunchError(f"{self.labels[index]} cannot be launched: {said}") if isinstance(said, str) else said
+        if isinstance(said, DeviceError):
+            return said
+        help = "check the step's grid, block and launch attributes"
+        return LaunchError(f"{self.labels[index]} cannot be launched: {said}", help)
 
 
-def prepare(context: Context, launches: Sequence[Launch]) -> CudaPrepared:
-    """Put every launch into the driver's form. Raises LaunchError for what this GPU cannot launch."""
+def prepare(context: Context, launches: Sequence[Launch], bind_operator: BindOperator) -> CudaPrepared:
+    """Put every launch into the driver's form. Raises LaunchError for what this GPU cannot launch.
+
+    Errors of `bind_operator` pass through.
+    """
     limit = context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     with context:
-        bound = [_bind(context, launch, limit) for launch in launches]
+        bound = [
+            _bind_kernel(context, launch, limit)
+            if isinstance(launch, KernelLaunch)
+            else bind_operator(launch.name, launch.arguments)
+            for launch in launches
+        ]
     return CudaPrepared(bound, [launch.label for launch in launches])
 
 
 def run(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
-    """Enqueue the list. The context must be current. Raises LaunchError naming the launch that is refused."""
+    """Enqueue the list. The context must be current. Raises LaunchError naming a launch that is refused."""
     for call in prepared.calls(stream):
         if status := call():
             raise prepared.refused(context, call, status)
 
 
-def run_checked(context: Context, prepared: CudaPrepared, stream: CudaStream) -> None:
-    """Run the list, waiting after each launch. Raises LaunchError naming the one that fails."""
-    stream.synchronize()  # what was given before is not this list's fault
-    for call, label in zip(prepared.calls(stream), prepared.labels, strict=True):
-        if status := call():
-            raise prepared.refused(context, call, status)
-        (result,) = driver.cuStreamSynchronize(stream.handle)
-        if result:
-            raise context.faulted(result, f" in {label}", "see what the kernel is given there")
-
-
 def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tuple[float, ...]:
-    """Run the list with an event between any two launches; the seconds from each event to the next."""
+    """Run the list with an event between any two launches; return the seconds between events."""
     with context:
         events = [Event(context, timing=True) for _ in range(len(prepared) + 1)]
         try:
@@ -147,15 +144,6 @@ def profile(context: Context, prepared: CudaPrepared, stream: CudaStream) -> tup
                 event.destroy()
 
 
-def _bind(context: Context, launch: Launch, limit: int) -> _Bound:
-    if isinstance(launch, KernelLaunch):
-        return _bind_kernel(context, launch, limit)
-    operator = launch.operator
-    if not isinstance(operator, CudaOperator) or operator.context is not context:
-        raise LaunchError(f"{launch.label}: the operator {operator.name!r} is not of cuda:{context.ordinal}")
-    return _BoundOperator(operator)
-
-
 def _bind_kernel(context: Context, launch: KernelLaunch, limit: int) -> _BoundKernel:
     function = _launchable(context, launch)
     _check_size(launch, function, limit)
@@ -164,13 +152,13 @@ def _bind_kernel(context: Context, launch: KernelLaunch, limit: int) -> _BoundKe
     if launch.cooperative:
         _check_resident(context, launch, function, config)
     parameters, pointers = _parameters(launch)
-    places = (config.getPtr(), int(function.handle), pointers)
-    return _BoundKernel(config, parameters, partial(_cu_launch_kernel_ex(), *map(_argument, places), None))
+    addresses = (config.getPtr(), int(function.handle), pointers)
+    return _BoundKernel(config, parameters, partial(_cu_launch_kernel_ex(), *map(_argument, addresses), None))
 
 
 @cache
 def _cu_launch_kernel_ex() -> Callable[..., int]:
-    """The driver's cuLaunchKernelEx by ctypes, which costs 0.3 µs a call where the bindings' costs 0.6."""
+    """The driver's cuLaunchKernelEx through ctypes: 0.3 µs per call, against 0.6 µs through the bindings."""
     return ctypes.CDLL("libcuda.so.1")["cuLaunchKernelEx"]
 
 
@@ -182,13 +170,20 @@ def _argument(address: int) -> Any:
 def _launchable(context: Context, launch: KernelLaunch) -> CudaFunction:
     function = launch.function
     if not isinstance(function, CudaFunction) or function.module.context is not context:
-        raise LaunchError(f"{launch.label}: {function.symbol!r} is not a function of cuda:{context.ordinal}")
+        raise LaunchError(
+            f"{launch.label}: {function.symbol!r} is not a function of cuda:{context.ordinal}",
+            "load its module on the device that launches it",
+        )
     if not function.module.loaded:
-        raise LaunchError(f"{launch.label}: the module of {function.symbol!r} has been unloaded")
+        raise LaunchError(
+            f"{launch.label}: the module of {function.symbol!r} has been unloaded",
+            "unload a module only after its last launch",
+        )
     if function.layout is not None and function.layout != launch.layout:
         raise LaunchError(
             f"{launch.label}: {function.symbol!r} takes parameters at {function.layout} (offset:size), "
-            f"not at {launch.layout}"
+            f"not at {launch.layout}",
+            "correct the step's params, or use the kernel file that they describe",
         )
     return function
 
@@ -203,15 +198,15 @@ def _check_size(launch: KernelLaunch, function: CudaFunction, limit: int) -> Non
     static, most = function.limits.static_shared_mem or 0, function.limits.max_threads or 0
     if static + launch.shared_mem > limit:
         raise LaunchError(
-            f"{launch.label}: {function.symbol!r} asks for {static} + {launch.shared_mem} bytes of shared memory, "
-            f"a block has at most {limit}",
-            "give the step less shared_mem",
+            f"{launch.label}: {function.symbol!r} needs {static} + {launch.shared_mem} bytes of shared memory; "
+            f"the limit per block is {limit}",
+            "reduce the step's shared_mem",
         )
     threads = math.prod(launch.block)
     if threads > most:
         raise LaunchError(
-            f"{launch.label}: a block of {threads} threads, {function.symbol!r} runs at most {most}",
-            "give the step a smaller block",
+            f"{launch.label}: the block has {threads} threads; {function.symbol!r} allows at most {most}",
+            "reduce the step's block",
         )
 
 
@@ -222,14 +217,14 @@ def _check_resident(context: Context, launch: KernelLaunch, function: CudaFuncti
         clusters = context.checked(found, "cuOccupancyMaxActiveClusters", repr(function.symbol))
         room = int(clusters) * math.prod(launch.cluster)
     else:
-        each = function.blocks_a_multiprocessor(math.prod(launch.block), launch.shared_mem)
+        each = function.blocks_per_multiprocessor(math.prod(launch.block), launch.shared_mem)
         room = each * context.attribute("MULTIPROCESSOR_COUNT")
     blocks = math.prod(launch.grid)
     if blocks > room:
         raise LaunchError(
-            f"{launch.label}: a cooperative launch of {blocks} blocks, and cuda:{context.ordinal} holds {room} "
+            f"{launch.label}: a cooperative launch of {blocks} blocks; cuda:{context.ordinal} holds {room} "
             f"of {function.symbol!r} at once",
-            "give the step a smaller grid, or less shared_mem",
+            "reduce the step's grid or shared_mem",
         )
 
 

@@ -1,4 +1,4 @@
-"""Choosing cublasLt's algorithm for a shape: its heuristic's candidates, timed on scratch memory."""
+"""Chooses cublasLt's algorithm for a shape: the candidates of its heuristic are timed on scratch memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from cuda.bindings import driver
 
+from kern.device.base import CudaError
 from kern.device.cuda import cublaslt
-from kern.device.cuda.context import Context, CudaError
+from kern.device.cuda.context import SEE_DRIVER, Context
 from kern.device.cuda.matmul_cache import ALGORITHM_BYTES, WORKSPACE_BYTES
 from kern.device.cuda.memory import CudaMemory
 from kern.device.cuda.stream import CudaStream, Event
@@ -29,10 +30,10 @@ _RESULT: Final = np.dtype(
 
 Algorithm = ctypes.Array[Any]
 Enqueue = Callable[[c_void_p], int]
-"""Gives a product to a stream, by handle; cublasLt's status, 0 where it is accepted."""
+"""Gives a product to a stream, by handle, and returns cublasLt's status, 0 where it is accepted."""
 
-Place = Callable[[int, int, int], Enqueue]
-"""Addresses of W, A and C → the product there."""
+BindAddresses = Callable[[int, int, int], Enqueue]
+"""Addresses of W, A and C → the product of these matrices."""
 
 
 class Effort(NamedTuple):
@@ -42,16 +43,19 @@ class Effort(NamedTuple):
     runs: int
 
 
+UPDATE: Final = "update nvidia-cublas, or use other sizes"
+"""Help where cublasLt cannot compute a product."""
+
 QUICK: Final = Effort(3, 3)
-"""For a shape met for the first time: most of the time goes into loading the candidates' kernels."""
+"""For a shape used for the first time: most of the time is spent loading the candidates' kernels."""
 
 THOROUGH: Final = Effort(16, 9)
-"""For tuning that was asked for."""
+"""For tuning on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A product but for its addresses: cublasLt's handle, descriptors and scalars, in the order W, A, C."""
+    """A product except its addresses: cublasLt's handle, descriptors and scalars, in the order W, A, C."""
 
     handle: int
     description: int
@@ -61,21 +65,21 @@ class Problem:
     a_bytes: int
     c_bytes: int
 
-    def placed(self, algorithm: Algorithm, workspace: int) -> Place:
-        """What binds the product to addresses; all that its calls share is made here."""
+    def with_algorithm(self, algorithm: Algorithm, workspace: int) -> BindAddresses:
+        """The product by `algorithm`, to be bound to addresses; everything that its calls share is made here."""
         lw, la, lc = map(c_void_p, self.layouts)
         alpha, beta = map(c_void_p, self.scalars)
         handle, description, chosen = c_void_p(self.handle), c_void_p(self.description), byref(algorithm)
         matmul, space, size = cublaslt.matmul(), c_void_p(workspace), c_size_t(WORKSPACE_BYTES)
 
-        def place(w: int, a: int, c: int) -> Enqueue:
+        def bind(w: int, a: int, c: int) -> Enqueue:
             out = c_void_p(c)
             return partial(
                 matmul, handle, description, alpha, c_void_p(w), lw, c_void_p(a), la, beta, out, lc, out, lc,
                 chosen, space, size,
             )  # fmt: skip
 
-        return place
+        return bind
 
 
 def is_usable(problem: Problem, algorithm: Algorithm) -> bool:
@@ -102,22 +106,22 @@ def warm_up(context: Context, problem: Problem, w: int, algorithm: Algorithm, wh
 
 
 def fastest(context: Context, problem: Problem, w: int, effort: Effort, what: str) -> Algorithm:
-    """The candidate of the least median time, of those that the heuristic puts first. The context must be current.
+    """The candidate with the least median time among the heuristic's first. The context must be current.
 
-    What is timed is the product alone, with the W that is at `w`; A is scratch of any content, C is scratch, and
-    before each run other bytes are driven through the cache, so that W comes from memory as it does in a model.
+    Only the product is timed, with the W that is at `w`; A and C are scratch of any content. Before each run, other
+    bytes are written through the L2 cache, so that W is read from memory as in a model.
     Raises CudaError where cublasLt has no algorithm, OutOfMemory for scratch.
     """
     found = candidates(problem, effort.candidates, what)
     with _scratch(context, problem, 2 * context.attribute("L2_CACHE_SIZE")) as scratch:
         times = [_seconds(context, scratch, scratch.call(problem, w, each), effort.runs, what) for each in found]
     if min(times) == inf:
-        raise CudaError(f"cublasLt refuses every algorithm that it proposes for {what}")
+        raise CudaError(f"cublasLt refuses every algorithm that it proposes for {what}", UPDATE)
     return found[times.index(min(times))]
 
 
 def candidates(problem: Problem, most: int, what: str) -> list[Algorithm]:
-    """The heuristic's proposals, best first, for these very alignments and the workspace; sums in float32 throughout.
+    """The heuristic's proposals, best first, for these alignments and the workspace; sums are in float32.
 
     Raises CudaError where there are none.
     """
@@ -131,12 +135,12 @@ def candidates(problem: Problem, most: int, what: str) -> list[Algorithm]:
             problem.handle, problem.description, w, a, c, c, preference, most, results.ctypes.data, byref(count),
         )  # fmt: skip
     except CudaError as error:
-        raise CudaError(f"cublasLt has no algorithm for {what}: {error.message}") from error
+        raise CudaError(f"cublasLt has no algorithm for {what}: {error.message}", UPDATE) from error
     finally:
         cublaslt.call("cublasLtMatmulPreferenceDestroy", preference)
     found = [row["algorithm"].tobytes() for row in results[: count.value] if row["state"] == 0]
     if not found:
-        raise CudaError(f"cublasLt has no algorithm for {what}")
+        raise CudaError(f"cublasLt has no algorithm for {what}", UPDATE)
     return [(ctypes.c_ubyte * ALGORITHM_BYTES)(*each) for each in found]
 
 
@@ -161,7 +165,7 @@ class _Scratch:
     flush_bytes: int
 
     def call(self, problem: Problem, w: int, algorithm: Algorithm) -> Enqueue:
-        return problem.placed(algorithm, self.workspace)(w, self.a, self.c)
+        return problem.with_algorithm(algorithm, self.workspace)(w, self.a, self.c)
 
 
 @contextmanager
@@ -182,7 +186,7 @@ def _scratch(context: Context, problem: Problem, flush_bytes: int = 0) -> Iterat
 
 
 def _seconds(context: Context, scratch: _Scratch, enqueue: Enqueue, runs: int, what: str) -> float:
-    """The median over a few runs, after one that loads the kernel; infinite where cublasLt refuses it after all."""
+    """The median over a few runs, after one that loads the kernel; infinite where cublasLt refuses to run it."""
     events = [(Event(context, timing=True), Event(context, timing=True)) for _ in range(runs)]
     try:
         _enqueue(enqueue, scratch.stream, what)
@@ -208,4 +212,4 @@ class _Refused(CudaError):
 
 def _enqueue(enqueue: Enqueue, stream: CudaStream, what: str) -> None:
     if status := enqueue(c_void_p(stream.number)):
-        raise _Refused(f"cublasLtMatmul of {what} failed: {cublaslt.described(status)}")
+        raise _Refused(f"cublasLtMatmul of {what} failed: {cublaslt.described(status)}", SEE_DRIVER)

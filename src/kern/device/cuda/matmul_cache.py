@@ -1,4 +1,4 @@
-"""Which cublasLt algorithm a shape runs, kept in the user's cache so that two loads do the same arithmetic."""
+"""The cublasLt algorithm of each shape, kept in the user's cache so that two loads do the same arithmetic."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ ALGORITHM_BYTES: Final = 64
 MAX_BYTES: Final = 2**22
 """Largest cache that is read: room for some 20,000 shapes."""
 
-MOST_ALIGNMENT: Final = 256
-"""Alignment beyond which an algorithm gains nothing, in bytes."""
+MAX_ALIGNMENT: Final = 256
+"""Alignment in bytes beyond which no algorithm is faster."""
 
 
 class Shape(NamedTuple):
-    """What the choice depends on, besides GPU and library: operator, shape, alignments in bytes of A, W and C."""
+    """What the choice depends on besides GPU and library: operator, shape, alignments in bytes of A, W and C."""
 
     operator: str
     m: int
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
 
 
 class AlgorithmCache:
-    """`cublaslt.json` in the user's cache: one GPU's and library version's part of it.
+    """The entries of one GPU and library version in `cublaslt.json` in the user's cache.
 
     Several processes may use it at once.
     """
@@ -71,12 +71,12 @@ class AlgorithmCache:
         self._known = _read(self._path)
 
     def get(self, shape: Shape) -> ctypes.Array[Any] | None:
-        """The algorithm kept for `shape`, None where there is none."""
+        """The algorithm kept for `shape`, None where no algorithm is kept."""
         text = self._known.get(self._prefix + str(shape))
         return None if text is None else (ctypes.c_ubyte * ALGORITHM_BYTES)(*bytes.fromhex(text))
 
     def put(self, shape: Shape, algorithm: ctypes.Array[Any]) -> None:
-        """Keep an algorithm, in this object alone where the cache is not to be trusted.
+        """Keep an algorithm, only in this object where the cache cannot be trusted.
 
         Raises DeviceError where the cache cannot be written.
         """
@@ -91,18 +91,18 @@ class AlgorithmCache:
             _ignore(f"a matrix product's algorithm is not kept: {error.message}")
         except OSError as error:
             raise DeviceError(
-                f"the choice of a matrix product's algorithm cannot be kept in {self._path}: {error.strerror}",
+                f"the algorithm of a matrix product cannot be written to {self._path}: {error.strerror}",
                 NAME_ANOTHER,
             ) from error
 
 
 def alignment(address: int) -> int:
-    """The largest power of two, MOST_ALIGNMENT at most, that divides an address."""
-    return min(MOST_ALIGNMENT, address & -address) if address else MOST_ALIGNMENT
+    """The largest power of two, MAX_ALIGNMENT at most, that divides an address."""
+    return min(MAX_ALIGNMENT, address & -address) if address else MAX_ALIGNMENT
 
 
 def _read(path: Path) -> dict[str, str]:
-    """The file's entries. A file that holds anything else, or is not to be trusted, is ignored, with a warning."""
+    """The file's entries. A file with other content, or one that cannot be trusted, is ignored with a warning."""
     try:
         with open_trusted(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -113,7 +113,7 @@ def _read(path: Path) -> dict[str, str]:
     except OSError as error:
         return _ignore(f"{path} is not used: {error.strerror}")
     if len(data) > MAX_BYTES:
-        return _ignore(f"{path} is not used: it has more than the {MAX_BYTES:,} bytes that are read")
+        return _ignore(f"{path} is not used: it has more than {MAX_BYTES:,} bytes")
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -129,7 +129,7 @@ def _ignore(message: str) -> dict[str, str]:
 
 
 def _fitting(entries: dict[str, str]) -> dict[str, str]:
-    """The entries, the last added among them, without as many others as would make the file larger than is read."""
+    """The entries, fewer of them where the file would be larger than is read; the last one is kept."""
     while len(_as_text(entries)) > MAX_BYTES:
         entries = dict(list(entries.items())[len(entries) // 2 :])
     return entries

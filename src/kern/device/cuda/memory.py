@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cuda.bindings import driver
 
-from kern.device.base import OutOfMemory
+from kern.device.base import DeviceError, OutOfMemory
 from kern.device.cuda.context import Context
 
 
@@ -12,7 +12,7 @@ class CudaMemory:
     """A range of device memory, its content undefined."""
 
     def __init__(self, context: Context, size: int) -> None:
-        """Raises OutOfMemory before anything is taken where `size` is more than is free."""
+        """Raises OutOfMemory before allocating anything where `size` is more than is free."""
         self._context = context
         self.size = size
         with context:
@@ -26,7 +26,7 @@ class CudaMemory:
         self._held = True
 
     def free(self) -> None:
-        """Give the range back. A second call does nothing."""
+        """Free the range. A second call does nothing."""
         if self._held:
             self._held = False
             if self._context.usable:
@@ -41,7 +41,7 @@ def free_memory(context: Context) -> int:
     return int(free)
 
 
-def _out_of_memory(context: Context, planned: int, free: int) -> OutOfMemory:
+def _out_of_memory(context: Context, planned: int, free: int) -> DeviceError:
     return OutOfMemory(
         f"{planned:,} bytes are needed on cuda:{context.ordinal} and {free:,} are free",
         "lower the capacity, or end other programs that use the GPU",

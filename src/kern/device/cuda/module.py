@@ -1,4 +1,4 @@
-"""CUDA modules: cubins loaded from memory, and what the driver says of their functions."""
+"""CUDA modules: cubins loaded from memory, and what the driver reports about their functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CudaFunction:
         self.symbol = symbol
         self.handle = handle
         self._context = context
-        # A function that is loaded lazily does not answer for its parameters before it is.
+        # The driver does not report the parameters of a function before it is loaded, which may be late.
         context.checked(driver.cuFuncLoad(handle), "cuFuncLoad", repr(symbol))
         self.layout: Layout | None = self._layout()
         self.limits = FunctionLimits(
@@ -38,7 +38,7 @@ class CudaFunction:
         self._dynamic = self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES")
 
     def opt_in(self, shared_mem: int) -> None:
-        """Let launches have `shared_mem` bytes of dynamic shared memory. The context must be current."""
+        """Allow launches with `shared_mem` bytes of dynamic shared memory. The context must be current."""
         if shared_mem > self._dynamic:
             which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             changed = driver.cuFuncSetAttribute(self.handle, which, shared_mem)
@@ -47,7 +47,7 @@ class CudaFunction:
             )
             self._dynamic = shared_mem
 
-    def blocks_a_multiprocessor(self, threads: int, shared_mem: int) -> int:
+    def blocks_per_multiprocessor(self, threads: int, shared_mem: int) -> int:
         """Blocks that one multiprocessor holds at once. The context must be current."""
         found = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.handle, threads, shared_mem)
         call = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
@@ -59,7 +59,7 @@ class CudaFunction:
         return int(self._context.checked(found, "cuFuncGetAttribute", f"{self.symbol!r}, {name}"))
 
     def _layout(self) -> Layout:
-        """The driver answers parameter by parameter, and refuses the number after the last."""
+        """The driver reports one parameter per call, and refuses the index after the last."""
         offsets: list[int] = []
         sizes: list[int] = []
         while True:
@@ -75,7 +75,7 @@ class CudaModule:
     """A cubin on one GPU."""
 
     def __init__(self, context: Context, image: bytes) -> None:
-        """Raises ModuleError where the driver refuses the bytes, or they are no whole ELF file."""
+        """Raises ModuleError where the driver refuses the bytes, or they are not a complete ELF file."""
         _check_whole(image)
         self.context = context
         self._functions: dict[str, CudaFunction] = {}
@@ -90,9 +90,9 @@ class CudaModule:
                 raise error
             said = bytes(log).split(b"\0")[0].decode(errors="replace").strip()
             raise ModuleError(
-                f"a module does not load on cuda:{context.ordinal}: cuModuleLoadDataEx: {described(status)}"
+                f"a module cannot be loaded on cuda:{context.ordinal}: cuModuleLoadDataEx: {described(status)}"
                 + (f": {said}" if said else ""),
-                "build the kernels for this GPU's architecture, with a toolkit that its driver knows",
+                "build the kernels for this GPU's architecture, with a CUDA version that its driver supports",
             )
         self.loaded = True
 
@@ -103,7 +103,7 @@ class CudaModule:
         return self._functions[symbol]
 
     def unload(self) -> None:
-        """Forget the code. A second call does nothing."""
+        """Unload the code. A second call does nothing."""
         if self.loaded:
             self.loaded = False
             self._functions.clear()
@@ -113,7 +113,7 @@ class CudaModule:
 
     def _find(self, symbol: str) -> CudaFunction:
         help = "build the kernels and the manifest together"
-        if not self.loaded or not symbol or "\0" in symbol:  # the driver has other errors for these names
+        if not self.loaded or not symbol or "\0" in symbol:  # the driver reports other errors for these names
             raise ModuleError(f"the module has no kernel {symbol!r}", help)
         with self.context:
             status, handle = driver.cuModuleGetFunction(self._handle, symbol.encode())
@@ -124,10 +124,10 @@ class CudaModule:
 
 
 def _check_whole(image: bytes) -> None:
-    """The driver is given no length and reads as far as the file's own tables say."""
+    """The driver is given no length, and reads as far as the file's own tables say."""
     if len(image) >= _ELF_HEADER.size:
         magic, machine, programs, sections, *sizes = _ELF_HEADER.unpack_from(image)
         end = max(programs + sizes[0] * sizes[1], sections + sizes[2] * sizes[3])
         if magic == b"\x7fELF" and machine == _EM_CUDA and end <= len(image):
             return
-    raise ModuleError("a CUDA module is not a whole cubin", "give the file as the compiler wrote it")
+    raise ModuleError("a CUDA module is not a complete cubin", "use the file as the compiler wrote it")

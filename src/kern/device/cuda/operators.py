@@ -1,8 +1,8 @@
 """The GPU's built-in operators: cublasLt's matrix products, bound to addresses, shape and algorithm.
 
 Sums are in float32. A result in bfloat16 is rounded once; where it is added to an old C (`_acc`), cublasLt may
-round the product before it adds C, and the sum again: each element is then within 2⁻⁸ (|product| + |sum|) of the
-exact one, and which of the two happens is the algorithm's affair. Results in float32 are not rounded further.
+round the product before it adds C, and round the sum again, depending on the algorithm: each element is then within
+2⁻⁸ (|product| + |sum|) of the exact one. Results in float32 are not rounded further.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ from typing import Final
 from kern.device.base import DeviceError
 from kern.device.cuda import cublaslt
 from kern.device.cuda.context import Context
-from kern.device.cuda.launch import CudaOperator
-from kern.device.cuda.matmul_autotune import QUICK, THOROUGH, Algorithm, Place, Problem, fastest, is_usable, warm_up
-from kern.device.cuda.matmul_cache import MOST_ALIGNMENT, WORKSPACE_BYTES, AlgorithmCache, Shape
+from kern.device.cuda.launch import BoundOperator
+from kern.device.cuda.matmul_autotune import (
+    QUICK,
+    THOROUGH,
+    Algorithm,
+    BindAddresses,
+    Problem,
+    fastest,
+    is_usable,
+    warm_up,
+)
+from kern.device.cuda.matmul_cache import MAX_ALIGNMENT, WORKSPACE_BYTES, AlgorithmCache, Shape
 from kern.device.cuda.memory import CudaMemory
 
 
@@ -39,14 +48,14 @@ _VARIANTS: Final = {
     "cublaslt_bf16_tn_f32_acc": _Variant(cublaslt.F32, True),
 }
 
-_LOW: Final = MOST_ALIGNMENT - 1
+_LOW: Final = MAX_ALIGNMENT - 1
 
 
 class Products:
     """cublasLt on one GPU: its handle, 32 MiB of workspace, descriptors, and the algorithm of each shape.
 
-    All that depends on the shape and the alignments alone is made once and shared by the operators that have
-    them. With `tune`, algorithms in the user's cache are not used but chosen again, from more candidates.
+    What depends only on the shape and the alignments is made once and shared by operators. With `tune`, algorithms
+    in the user's cache are not used but chosen again, from more candidates.
     """
 
     def __init__(self, context: Context, *, tune: bool) -> None:
@@ -56,7 +65,7 @@ class Products:
         self._tune = tune
         self._chosen: dict[Shape, Algorithm] = {}
         self._warm: set[tuple[str, bytes]] = set()
-        self._placings: dict[tuple[str, int, int, int, int, int, int], Place] = {}
+        self._bindable: dict[tuple[str, int, int, int, int, int, int], BindAddresses] = {}
         self._layouts: dict[tuple[int, int, int], int] = {}
         self._scalars = (ctypes.c_float * 2)(0.0, 1.0)
         self._workspace = CudaMemory(context, WORKSPACE_BYTES)
@@ -65,22 +74,22 @@ class Products:
             self._description = cublaslt.create("cublasLtMatmulDescCreate", cublaslt.COMPUTE_F32, cublaslt.F32)
             self._set_transposed()
 
-    def bind(self, name: str, arguments: Sequence[int]) -> CudaOperator:
+    def bind(self, name: str, arguments: Sequence[int]) -> BoundOperator:
         """The operator NAME: row-major C[m,n] (+)= A[m,k] · W[n,k]ᵀ from addresses C, A, W and m, n, k.
 
         Raises DeviceError for an unknown name or an empty shape, CudaError where cublasLt has no algorithm.
         """
         if name not in _VARIANTS:
-            raise DeviceError(f"a CUDA device has no operator {name!r}", f"it has: {', '.join(sorted(_VARIANTS))}")
+            raise DeviceError(f"unknown operator {name!r}", f"a CUDA device has: {', '.join(sorted(_VARIANTS))}")
         c, a, w, m, n, k = arguments
         like = (name, m, n, k, a & _LOW, w & _LOW, c & _LOW)
-        place = self._placings.get(like)
-        if place is None:
-            place = self._placings[like] = self._placing(name, c, a, w, m, n, k)
-        return CudaOperator(name, self._context, place(w, a, c), cublaslt.described)
+        bind = self._bindable.get(like)
+        if bind is None:
+            bind = self._bindable[like] = self._product(name, c, a, w, m, n, k)
+        return BoundOperator(bind(w, a, c), cublaslt.described)
 
     def close(self) -> None:
-        """Give everything back. A second call does nothing."""
+        """Release everything. A second call does nothing."""
         if self._context.usable and self._handle:
             with self._context:
                 for layout in self._layouts.values():
@@ -88,17 +97,19 @@ class Products:
                 cublaslt.call("cublasLtMatmulDescDestroy", self._description)
                 cublaslt.call("cublasLtDestroy", self._handle)
         self._handle = 0
-        self._placings.clear()
+        self._bindable.clear()
         self._workspace.free()
 
-    def _placing(self, name: str, c: int, a: int, w: int, m: int, n: int, k: int) -> Place:
+    def _product(self, name: str, c: int, a: int, w: int, m: int, n: int, k: int) -> BindAddresses:
         if min(m, n, k) < 1:
-            raise DeviceError(f"{name}: a product of shape m={m}, n={n}, k={k} is empty", "m, n and k are 1 at least")
+            raise DeviceError(
+                f"{name}: a product of shape m={m}, n={n}, k={k} is empty", "m, n and k must be at least 1"
+            )
         shape = Shape.of(name, m, n, k, a, w, c)
         with self._context:
             problem = self._problem(shape)
             algorithm = self._algorithm(shape, problem, w)
-        return problem.placed(algorithm, self._workspace.address)
+        return problem.with_algorithm(algorithm, self._workspace.address)
 
     def _problem(self, shape: Shape) -> Problem:
         """Row-major is the transpose of column-major: Cᵀ[n,m] = (Wᵀ[k,n])ᵀ · Aᵀ[k,m], all dense."""
@@ -122,9 +133,9 @@ class Products:
         return self._layouts[key]
 
     def _algorithm(self, shape: Shape, problem: Problem, w: int) -> Algorithm:
-        """The algorithm for a shape: as used before by this object, as kept in the cache, or chosen by time.
+        """The algorithm for a shape: the one used before by this object, the one in the cache, or the fastest.
 
-        It is that of the next power of two from m on, so that most new m cost no choice.
+        It is chosen for the next power of two from m on, so that most new values of m need no choice.
         """
         rounded, what = shape.rounded_up(), f"{shape.operator} of m={shape.m}, n={shape.n}, k={shape.k}"
         found = self._chosen.get(rounded) or (None if self._tune else self._cache.get(rounded))
@@ -138,7 +149,7 @@ class Products:
         return found
 
     def _choose(self, rounded: Shape, problem: Problem, w: int, what: str) -> Algorithm:
-        """The fastest at the rounded shape, or at the problem itself where cublasLt does not take that one there."""
+        """The fastest at the rounded shape, or at the problem itself where cublasLt does not accept that one."""
         effort = THOROUGH if self._tune else QUICK
         found = fastest(self._context, self._problem(rounded), w, effort, what)
         return found if is_usable(problem, found) else fastest(self._context, problem, w, effort, what)

@@ -1,4 +1,4 @@
-"""Host traffic: bytes on their way, in pinned memory that is kept and used again."""
+"""Copies between host and device, through pinned memory that is kept and reused."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kern.device.cuda.stream import CudaStream, Event
 
 _SMALLEST: Final = 4 << 10
 _LARGEST: Final = 4 << 20
-"""Bytes of the largest buffer that is kept. A longer write goes in pieces, a longer read takes one of its own."""
+"""Bytes of the largest buffer that is kept. A longer write is split, a longer read gets its own buffer."""
 
-_KEPT: Final = 16 << 20
+_POOL_BYTES: Final = 16 << 20
 """Bytes of pinned memory kept for each size of buffer; past that, a write waits for the oldest copy."""
 
 
 class Pinned:
-    """Pinned host memory, with the event behind which it may be used again. The context must be current."""
+    """Pinned host memory, with the event after which it may be reused. The context must be current."""
 
     def __init__(self, context: Context, size: int) -> None:
-        """Raises CudaError where the host refuses."""
+        """Raises CudaError where the host has too little memory."""
         self._context = context
         self.size = size
         self.address = int(context.checked(driver.cuMemHostAlloc(size, 0), "cuMemHostAlloc", f"{size} bytes"))
@@ -44,7 +44,7 @@ class Pinned:
         self.event.record(stream)
 
     def free(self) -> None:
-        """Give it back, once its copy is done."""
+        """Free it, once its copy is done."""
         if self._context.usable:
             self.event.wait()
             self.event.destroy()
@@ -52,7 +52,7 @@ class Pinned:
 
 
 class Staging:
-    """Pinned buffers by size, a power of two; those with a copy under way are at the end of their queue."""
+    """Pinned buffers by size, a power of two; those with a copy in flight are at the end of their queue."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -83,7 +83,7 @@ class Staging:
         return CudaPending(self._context, self, pinned, size, stream.number)
 
     def give(self, pinned: Pinned) -> None:
-        """Take a buffer back; it is used again when its event has passed."""
+        """Return a buffer to the pool; it is reused when its event has passed."""
         if pinned.size <= _LARGEST:
             self._resting[pinned.size].append(pinned)
         elif self._context.usable:
@@ -91,7 +91,7 @@ class Staging:
                 pinned.free()
 
     def close(self) -> None:
-        """Give all buffers back that are not out with a read."""
+        """Free all buffers that no pending read uses."""
         if self._context.usable:
             with self._context:
                 for queue in self._resting.values():
@@ -104,7 +104,7 @@ class Staging:
             return Pinned(self._context, size)
         room = max(_SMALLEST, 1 << (size - 1).bit_length())
         resting = self._resting[room]
-        full = self._made[room] * room >= _KEPT
+        full = self._made[room] * room >= _POOL_BYTES
         if resting and (full or resting[0].event.passed()):
             pinned = resting.popleft()
             pinned.event.wait()
@@ -114,7 +114,7 @@ class Staging:
 
 
 class CudaPending:
-    """Bytes on their way from the device."""
+    """Bytes that are being copied from the device."""
 
     def __init__(self, context: Context, staging: Staging, pinned: Pinned, size: int, stream: int) -> None:
         self._context = context
@@ -142,6 +142,6 @@ class CudaPending:
         return self._data
 
     def __del__(self) -> None:
-        # A read that nobody waited for gives its buffer back all the same.
+        # A read that nobody waited for returns its buffer too.
         if self._pinned is not None and self._context.usable:
             self._staging.give(self._pinned)

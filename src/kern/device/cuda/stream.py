@@ -11,7 +11,7 @@ from kern.device.cuda.context import Context
 
 
 class CudaStream:
-    """An order of execution of its own: it does not wait for the default stream."""
+    """An independent order of execution: it does not wait for the default stream."""
 
     def __init__(self, context: Context) -> None:
         """Raises CudaError."""
@@ -29,9 +29,9 @@ class CudaStream:
         self.context.waited(self.number)
 
     def close(self) -> None:
-        """Wait as `synchronize` does, and give the stream back. A second call does nothing.
+        """Wait as `synchronize` does, and destroy the stream. A second call does nothing.
 
-        A fault that was raised before is not raised again.
+        An error that was raised before is not raised again.
         """
         if not self._open:
             return
@@ -46,9 +46,9 @@ class CudaStream:
 
 
 def own_stream(stream: Stream, context: Context) -> CudaStream:
-    """`stream`, which must be of this very device. Raises DeviceError."""
+    """`stream`, which must be of the same device. Raises DeviceError."""
     if not isinstance(stream, CudaStream) or stream.context is not context:
-        raise DeviceError(f"this stream is not of cuda:{context.ordinal}")
+        raise DeviceError(f"this stream is not of cuda:{context.ordinal}", "use a stream of the same device object")
     return stream
 
 
@@ -63,11 +63,11 @@ class Event:
         self.handle: Any = context.checked(driver.cuEventCreate(flag), "cuEventCreate")
 
     def record(self, stream: CudaStream) -> None:
-        """Stand behind all that `stream` was given so far."""
+        """Make this the point after everything given to `stream` so far."""
         self._context.checked(driver.cuEventRecord(self.handle, stream.handle), "cuEventRecord")
 
     def passed(self) -> bool:
-        """Whether the point is behind. True where none was recorded. Raises LaunchError after a fault."""
+        """Whether the point has been reached, or none was recorded. Raises LaunchError where a kernel failed."""
         (status,) = driver.cuEventQuery(self.handle)
         if status == driver.CUresult.CUDA_ERROR_NOT_READY:
             return False
@@ -75,15 +75,15 @@ class Event:
         return True
 
     def wait(self) -> None:
-        """Wait until the point is behind. Raises LaunchError after a fault."""
+        """Wait until the point has been reached. Raises LaunchError where a kernel failed."""
         self._context.checked(driver.cuEventSynchronize(self.handle), "cuEventSynchronize")
 
     def seconds_since(self, earlier: Event) -> float:
-        """Seconds between two points that are behind, both made with `timing`; about 0.5 µs is resolved."""
+        """Seconds between two points that have been reached, both made with `timing`, to about 0.5 µs."""
         elapsed = driver.cuEventElapsedTime(earlier.handle, self.handle)
         return float(self._context.checked(elapsed, "cuEventElapsedTime")) / 1e3
 
     def destroy(self) -> None:
-        """Give it back."""
+        """Destroy it."""
         if self._context.usable:
             driver.cuEventDestroy(self.handle)

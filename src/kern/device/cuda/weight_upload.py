@@ -1,4 +1,4 @@
-"""Weights on their way to the GPU: read by several threads straight into pinned memory, copied as they come."""
+"""Uploads weights to the GPU: several threads read into pinned memory, and each piece is copied when it is read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PIECE: Final = 4 << 20
 """Bytes of one copy, and between two reports of progress."""
 
 _THREADS: Final = 8
-_BUFFERS_A_THREAD: Final = 2
-"""With the piece, the fastest of those tried from the page cache to an H200 (4 to 16 threads, 2 to 8 MiB, 2 or 4
-buffers): 26 GB/s, against 13 to 23 of the others, 12 threads apart."""
+_BUFFERS_PER_THREAD: Final = 2
+"""With the piece size, the fastest of those tried from the page cache to an H200 (4 to 16 threads, 2 to 8 MiB, 2 or 4
+buffers): 26 GB/s, against 13 to 23 GB/s of the others except 12 threads."""
 
 
 class CudaRegions:
@@ -35,7 +35,7 @@ class CudaRegions:
         self.allocated = arena.size
 
     def free(self) -> None:
-        """Give the memory back. A second call does nothing."""
+        """Free the memory. A second call does nothing."""
         self._arena.free()
 
 
@@ -45,10 +45,10 @@ class _Piece(NamedTuple):
     address: int
 
 
-def place(context: Context, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> CudaRegions:
+def upload(context: Context, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> CudaRegions:
     """Copy regions of the open file `file` to the device, each to a multiple of ALIGNMENT.
 
-    Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory.
+    Raises DeviceError where a region is not inside the file or cannot be read, OutOfMemory.
     """
     check_extent(file, regions)
     with ExitStack() as undo:
@@ -78,7 +78,7 @@ def _pieces(regions: Sequence[FileRegion], addresses: Sequence[int]) -> list[_Pi
 
 
 def _fill(context: Context, file: int, pieces: Sequence[_Piece], progress: Callable[[int], None]) -> None:
-    """Make the copies on a stream of their own, and wait for them."""
+    """Make the copies on a separate stream, and wait for them."""
     threads = min(_THREADS, len(os.sched_getaffinity(0)), max(1, len(pieces)))
     room = min(_PIECE, max((piece.size for piece in pieces), default=0))
     buffers: SimpleQueue[Pinned] = SimpleQueue()
@@ -97,7 +97,7 @@ def _fill(context: Context, file: int, pieces: Sequence[_Piece], progress: Calla
     with ExitStack() as held:
         stream = CudaStream(context)
         held.callback(stream.close)
-        for _ in range(min(len(pieces), threads * _BUFFERS_A_THREAD)):
+        for _ in range(min(len(pieces), threads * _BUFFERS_PER_THREAD)):
             held.callback(_free, context, _into(buffers, context, room))
         with ThreadPoolExecutor(threads) as pool:
             try:

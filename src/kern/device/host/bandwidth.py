@@ -1,4 +1,4 @@
-"""How fast this machine reads memory, as a bound for kernels that stream their weights."""
+"""How fast this machine reads memory, a bound for kernels that stream their weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kern.device.host.memory import allocate, view
 
 REGION: Final = 512 << 20
-"""Bytes read in a pass; servers have caches of more than half of this."""
+"""Bytes read per pass; some servers have caches of more than half of this."""
 
 _SECONDS: Final = 0.25
 

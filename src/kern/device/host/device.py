@@ -1,4 +1,4 @@
-"""The host as a device: the protocol's face over memory, modules, operators and launches."""
+"""The host as a device: its memory, modules, operators and launches behind the device protocol."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
-from kern.device.base import FileRegion, Function, Launch, LaunchError, Prepared, Stream
-from kern.device.host import bandwidth, memory, operators
+from kern.device.base import FileRegion, Function, LaunchError, Prepared, Stream
+from kern.device.host import bandwidth, memory
 from kern.device.host.crashes import watch
 from kern.device.host.launch import Call, HostPrepared, prepare, run
 from kern.device.host.module import HostModule
 from kern.device.host.target import host_target, processor
 from kern.device.host.threads import thread_count
 from kern.manifest.counts import counted
+from kern.manifest.launches import Launch
 from kern.manifest.types import Dim3
 
 
@@ -23,15 +24,15 @@ class HostStream:
     """An order of execution in which everything has run when its call returns."""
 
     def synchronize(self) -> None:
-        """Nothing is ever waited for."""
+        """Nothing to wait for."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostPending:
-    """A copy of bytes, made when it was asked for."""
+    """A copy of bytes, made when it was requested."""
 
     data: bytes
 
@@ -55,7 +56,7 @@ class HostGraph:
         run(self._calls)
 
     def free(self) -> None:
-        """Forget the calls; launched after that, the graph does nothing."""
+        """Drop the calls; launching the graph afterwards does nothing."""
         self._calls = ()
 
 
@@ -63,7 +64,7 @@ class HostDevice:
     """This machine's cores and memory.
 
     `threads` is the most that a kernel may use: KERN_THREADS where None, else all the cores available.
-    Raises ThreadsError for a number that is none, DeviceUnavailable on a machine no module can be built for.
+    Raises ThreadsError for an invalid number, DeviceUnavailable on a machine that no module can be built for.
     """
 
     name = "host"
@@ -78,45 +79,46 @@ class HostDevice:
 
     @property
     def description(self) -> str:
-        """The processor's own name, its target and the threads used."""
+        """The processor's name, its target and the number of threads."""
         return f"{processor()}, {self.target}, {counted(self.threads, 'thread')}"
 
     def free_memory(self) -> int:
-        """Bytes that can still be allocated, memory promised and not yet touched taken off."""
+        """Bytes that can still be allocated, without memory that is allocated but not yet touched."""
         return memory.free_memory()
 
     def alloc(self, size: int) -> memory.HostMemory:
         """`size` bytes, zeroed, at a multiple of ALIGNMENT. Raises OutOfMemory."""
         return memory.allocate(size)
 
-    def place(self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> memory.HostRegions:
-        """Regions whose offset is a multiple of ALIGNMENT in place, the others copied.
+    def load_regions(
+        self, file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]
+    ) -> memory.HostRegions:
+        """Map regions whose offset is a multiple of ALIGNMENT, and copy the others.
 
-        Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory for copies.
+        Raises DeviceError where a region is not inside the file or cannot be read, OutOfMemory for copies.
         """
-        return memory.place(file, regions, progress)
+        return memory.load_regions(file, regions, progress)
 
     def load_module(self, image: bytes) -> HostModule:
         """Load a shared object from memory. This runs its constructors. Raises ModuleError."""
         return HostModule(image)
 
-    def operator(self, name: str, arguments: Sequence[int]) -> operators.HostOperator:
-        """The operator behind `extern:NAME`, bound to its arguments. Raises DeviceError for an unknown name."""
-        return operators.bind(name, arguments)
-
     def prepare(self, launches: Sequence[Launch]) -> HostPrepared:
-        """Bind every launch. `pdl` changes nothing here. Raises LaunchError for clusters and cooperation."""
+        """Bind every launch. `pdl` changes nothing here.
+
+        Raises LaunchError for clusters and cooperative launches, DeviceError for an unknown operator.
+        """
         return prepare(launches, self.threads)
 
-    def launch(self, prepared: Prepared, stream: Stream, *, check: bool = False) -> None:
-        """Run the list in order; it has run when this returns, so `check` changes nothing.
+    def launch(self, prepared: Prepared, stream: Stream) -> None:
+        """Run the list in order; it has run when this returns.
 
         A kernel that crashes ends the process; `kern.device.host.crashes` names its launch on stderr.
         """
         run(_own(prepared).calls)
 
     def profile(self, prepared: Prepared, stream: Stream) -> tuple[float, ...]:
-        """Run the list, the clock read between any two calls, which takes about 0.1 µs; the seconds of each."""
+        """Run the list; return the seconds of each call. Reading the clock between two calls takes about 0.1 µs."""
         times = [perf_counter()]
         for call in _own(prepared).calls:
             call()
@@ -124,7 +126,7 @@ class HostDevice:
         return tuple(later - earlier for earlier, later in pairwise(times))
 
     def occupancy(self, function: Function, block: Dim3, shared_mem: int) -> None:
-        """A processor has no such notion."""
+        """None: a host has no multiprocessors."""
 
     def capture(self, prepared: Sequence[Prepared]) -> HostGraph:
         """One list of all the calls."""
@@ -152,10 +154,10 @@ class HostDevice:
         return bandwidth.read_bandwidth(self.threads)
 
     def close(self) -> None:
-        """Nothing is held: memory and modules belong to whoever asked for them."""
+        """Nothing to release: memory and modules belong to the caller."""
 
 
 def _own(prepared: Prepared) -> HostPrepared:
     if not isinstance(prepared, HostPrepared):
-        raise LaunchError("this launch list was prepared by another device")
+        raise LaunchError("another device prepared this launch list", "prepare it on the device that launches it")
     return prepared

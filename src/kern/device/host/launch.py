@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kern.device.base import KernelLaunch, Launch, LaunchError
-from kern.device.host.crashes import bearing
+from kern.device.base import LaunchError
+from kern.device.host.crashes import labelled
 from kern.device.host.module import HostFunction
-from kern.device.host.operators import HostOperator
+from kern.device.host.operators import bind
+from kern.manifest.launches import KernelLaunch, Launch
 
 Call = Callable[[], object]
 
@@ -23,7 +24,7 @@ _PARAMS_ALIGNMENT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class HostPrepared:
-    """A launch list: what to call, and the name of each call."""
+    """A launch list: the calls, and the label of each."""
 
     calls: tuple[Call, ...]
     labels: tuple[str, ...]
@@ -33,7 +34,7 @@ class HostPrepared:
 
 
 def prepare(launches: Sequence[Launch], threads: int) -> HostPrepared:
-    """Bind every launch. Raises LaunchError for what a host cannot launch."""
+    """Bind every launch. Raises LaunchError for what the host cannot launch, DeviceError for an unknown operator."""
     calls = tuple(_bind(launch, threads) for launch in launches)
     return HostPrepared(calls, tuple(launch.label for launch in launches))
 
@@ -47,9 +48,7 @@ def run(calls: Sequence[Call]) -> None:
 def _bind(launch: Launch, threads: int) -> Call:
     if isinstance(launch, KernelLaunch):
         return _bind_kernel(launch, threads)
-    if not isinstance(launch.operator, HostOperator):
-        raise LaunchError(f"{launch.label}: the operator {launch.operator.name!r} is not the host's")
-    return bearing(launch.label, launch.operator.run)
+    return labelled(launch.label, bind(launch.name, launch.arguments))
 
 
 def _bind_kernel(launch: KernelLaunch, threads: int) -> Call:
@@ -66,19 +65,25 @@ def _bind_kernel(launch: KernelLaunch, threads: int) -> Call:
     first = ctypes.addressof(block) + values
     ctypes.memmove(first, launch.params, len(launch.params))
     struct.pack_into(f"={count}Q", block, pointers, *(first + offset for offset in launch.layout.offsets))
-    return bearing(launch.label, function.entry, ctypes.byref(block), ctypes.byref(block, pointers))
+    return labelled(launch.label, function.entry, ctypes.byref(block), ctypes.byref(block, pointers))
 
 
 def _launchable(launch: KernelLaunch) -> HostFunction:
     if not isinstance(launch.function, HostFunction):
-        raise LaunchError(f"{launch.label}: {launch.function.symbol!r} is not a function of the host's")
+        raise LaunchError(
+            f"{launch.label}: {launch.function.symbol!r} is not a function of the host device",
+            "load its module on the device that launches it",
+        )
     if not launch.function.module.loaded:
-        raise LaunchError(f"{launch.label}: the module of {launch.function.symbol!r} has been unloaded")
+        raise LaunchError(
+            f"{launch.label}: the module of {launch.function.symbol!r} has been unloaded",
+            "unload a module only after its last launch",
+        )
     for attribute in ("cluster", "cooperative"):
         if getattr(launch, attribute):
             raise LaunchError(
-                f"{launch.label}: {launch.function.symbol!r} asks for a {attribute} launch, "
-                "which the host device has not",
-                "drop the attribute from the step, or run on a CUDA device",
+                f"{launch.label}: {launch.function.symbol!r} has the launch attribute `{attribute}`, "
+                "which is not supported on the host",
+                "remove the attribute from the step, or run on a CUDA device",
             )
     return launch.function

@@ -1,4 +1,4 @@
-"""What this process may use: cores and memory, by the machine's count and by its control groups (v2)."""
+"""What this process may use: cores and memory, limited by the machine and by its control groups (v2)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 def available_cores() -> int:
-    """Cores this process may run on, at least 1: its affinity, cut by the CPU quota of its control groups."""
+    """Cores this process may run on, at least 1: its affinity, limited by the CPU quota of its control groups."""
     cores = len(os.sched_getaffinity(0))
     return min([cores, *(quota_cores(text) for text in _settings("cpu.max"))])
 
 
 def quota_cores(cpu_max: str) -> int:
-    """The whole cores that a `cpu.max` line (`QUOTA PERIOD`, in µs, or `max PERIOD`) leaves, rounded up."""
+    """The cores that a `cpu.max` line (`QUOTA PERIOD`, in µs, or `max PERIOD`) allows, rounded up."""
     quota, period = cpu_max.split()
     return 1 << 30 if quota == "max" else max(1, -(-int(quota) // int(period)))
 
 
 def available_memory() -> int:
-    """Bytes that can be committed without swapping: MemAvailable, cut by the memory limits of the groups."""
+    """Bytes that can be committed without swapping: MemAvailable, limited by the memory limits of the groups."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     machine = int(fields["MemAvailable"].split()[0]) * 1024
     return max(0, min([machine, *_group_room()]))

@@ -1,4 +1,4 @@
-"""The host device's memory: anonymous mappings, and file regions used in place."""
+"""The host device's memory: anonymous mappings, and file regions mapped in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from kern.device.base import ALIGNMENT, FileRegion, OutOfMemory
+from kern.device.base import ALIGNMENT, DeviceError, FileRegion, OutOfMemory
 from kern.device.host.limits import available_memory
 from kern.device.regions import check_extent, read_some, unreadable
 from kern.manifest.arrays import round_up
@@ -44,13 +44,13 @@ class HostMemory:
             _live.add(self)
 
     def free(self) -> None:
-        """Give the range back. A second call does nothing."""
+        """Free the range. A second call does nothing."""
         with _live_lock:
             _live.discard(self)
             self._mapping.close()
 
     def uncommitted(self) -> int:
-        """Bytes promised by this mapping that no page stands behind yet."""
+        """Bytes of this mapping that have no page yet."""
         pages = -(-len(self._mapping) // mmap.PAGESIZE)
         resident = ctypes.create_string_buffer(pages)
         if _libc.mincore(self.address, len(self._mapping), resident):
@@ -60,25 +60,25 @@ class HostMemory:
 
 _live_lock = Lock()
 _live: WeakSet[HostMemory] = WeakSet()
-"""All of the process, not of one device: free memory is the machine's."""
+"""Those of the whole process, not of one device: free memory is the machine's."""
 
 
 def view(address: int, size: int) -> memoryview:
-    """The `size` bytes at `address`, which must be allocated and stay so while the view is used."""
+    """The `size` bytes at `address`, which must stay allocated while the view is used."""
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B") if size else memoryview(b"")
 
 
 def free_memory() -> int:
-    """Bytes that can still be allocated: what the machine has, less what is promised and not yet touched."""
+    """Bytes that can still be allocated: what is available, less what is allocated and not yet touched."""
     with _live_lock:
-        promised = sum(memory.uncommitted() for memory in _live)
-    return max(0, available_memory() - promised)
+        untouched = sum(memory.uncommitted() for memory in _live)
+    return max(0, available_memory() - untouched)
 
 
 def allocate(size: int) -> HostMemory:
     """`size` bytes, zeroed, at a multiple of ALIGNMENT (of a page, in fact).
 
-    Raises OutOfMemory before anything is taken where `size` is more than `free_memory`.
+    Raises OutOfMemory before allocating anything where `size` is more than `free_memory`.
     """
     free = free_memory()
     if size > free:
@@ -87,7 +87,7 @@ def allocate(size: int) -> HostMemory:
 
 
 class HostRegions:
-    """Regions of a file: aligned ones in place in one shared read-only mapping, the others copied."""
+    """Regions of a file: aligned ones in one shared read-only mapping, the others copied."""
 
     def __init__(self, mapping: mmap.mmap | None, copies: HostMemory, addresses: tuple[int, ...]) -> None:
         self._mapping = mapping
@@ -96,34 +96,34 @@ class HostRegions:
         self.allocated = copies.size
 
     def free(self) -> None:
-        """Give the memory back. A second call does nothing."""
+        """Free the memory. A second call does nothing."""
         self._copies.free()
         if self._mapping is not None:
             self._mapping.close()
 
 
-def place(file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> HostRegions:
+def load_regions(file: int, regions: Sequence[FileRegion], progress: Callable[[int], None]) -> HostRegions:
     """Regions of the open file `file`, each readable at a multiple of ALIGNMENT.
 
     The file must keep its length while the regions are in use: pages that a shortened file has lost end the
-    process. Raises DeviceError where a region lies outside the file or cannot be read, OutOfMemory for copies.
+    process. Raises DeviceError where a region is not inside the file or cannot be read, OutOfMemory for copies.
     """
     check_extent(file, regions)
     mapping = None
     if any(_in_place(region) for region in regions):
         mapping = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
     copies = allocate(sum(round_up(region.size) for region in regions if not _in_place(region)))
-    placed = HostRegions(mapping, copies, _addresses(mapping, copies, regions))
+    loaded = HostRegions(mapping, copies, _addresses(mapping, copies, regions))
     try:
-        for region, address in zip(regions, placed.addresses, strict=True):
+        for region, address in zip(regions, loaded.addresses, strict=True):
             if mapping is not None and _in_place(region):
                 _page_in(mapping, region, progress)
             else:
                 _copy(file, region, address, progress)
     except BaseException:
-        placed.free()
+        loaded.free()
         raise
-    return placed
+    return loaded
 
 
 def _in_place(region: FileRegion) -> bool:
@@ -151,7 +151,7 @@ def _copy(file: int, region: FileRegion, address: int, progress: Callable[[int],
 
 
 def _page_in(mapping: mmap.mmap, region: FileRegion, progress: Callable[[int], None]) -> None:
-    """Have the region's pages read now: a disk's error is then an error, and not the end of the process."""
+    """Read the region's pages now: an error of the disk is then an exception, and not the end of the process."""
     end = region.offset + region.size
     for start in range(region.offset, end, _SLICE):
         size = min(_SLICE, end - start)
@@ -163,7 +163,7 @@ def _page_in(mapping: mmap.mmap, region: FileRegion, progress: Callable[[int], N
 
 
 def _advise(mapping: mmap.mmap, advice: int, start: int, size: int) -> None:
-    """madvise over the pages that hold the range. A kernel that does not know the advice goes without."""
+    """madvise the pages that hold the range. An operating system that does not know the advice ignores it."""
     first = start // mmap.PAGESIZE * mmap.PAGESIZE
     try:
         mapping.madvise(advice, first, start + size - first)
@@ -176,7 +176,7 @@ def _address(mapping: mmap.mmap) -> int:
     return int(np.frombuffer(mapping, np.uint8).ctypes.data)
 
 
-def _out_of_memory(planned: int, free: int) -> OutOfMemory:
+def _out_of_memory(planned: int, free: int) -> DeviceError:
     return OutOfMemory(
         f"{planned} bytes are needed on the host and {free} are free",
         "lower the capacity, or close other programs",

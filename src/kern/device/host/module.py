@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import Final
 
 from kern.device.base import FunctionLimits, ModuleError
-from kern.device.host.crashes import bearing
+from kern.device.host.crashes import labelled
 from kern.device.host.threads import bound_spinning
 from kern.manifest.params import Layout
 
 OPENMP_RUNTIME: Final = "libgomp.so.1"
 LOADING: Final = "a constructor of a host module"
 UNLOADING: Final = "a destructor of a host module"
-"""What crashes are named by that come before or after launches."""
+"""The labels of crashes outside of launches."""
 
 _ENTRY: Final = ctypes.CFUNCTYPE(None)
 # Arguments are passed unconverted, so the prototype names none: the C convention lets a call give more.
@@ -36,7 +36,7 @@ _loader.dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(_SymbolInfo)]
 
 
 class HostFunction:
-    """An exported function of a module. Its layout stands in the file, not in the loaded code."""
+    """An exported function of a module. Its parameter layout is in the file, not in the loaded code."""
 
     layout: Layout | None = None
     limits = FunctionLimits()
@@ -48,7 +48,7 @@ class HostFunction:
 
 
 class HostModule:
-    """A shared object of its own, however often the same bytes are loaded."""
+    """A loaded shared object; loading the same bytes again gives a separate one."""
 
     def __init__(self, image: bytes) -> None:
         """Raises ModuleError where the dynamic loader refuses the bytes."""
@@ -60,12 +60,12 @@ class HostModule:
         try:
             with open(self._file, "wb", closefd=False) as file:
                 file.write(image)
-            bearing(LOADING, self._open)()
+            labelled(LOADING, self._open)()
         except OSError as error:
             os.close(self._file)
             reason = str(error).replace(self._path, "the module")
             raise ModuleError(
-                f"a host module does not load: {reason}", "build the kernels again on this machine"
+                f"a host module cannot be loaded: {reason}", "build the kernels again on this machine"
             ) from error
         self.loaded = True
         _keep_openmp()
@@ -83,11 +83,11 @@ class HostModule:
         return HostFunction(self, symbol, address)
 
     def unload(self) -> None:
-        """Forget the code. A second call does nothing."""
+        """Unload the code. A second call does nothing."""
         if not self.loaded:
             return
         self.loaded = False
-        bearing(UNLOADING, self._close)()
+        labelled(UNLOADING, self._close)()
         if not _resident(self._path):
             os.close(self._file)
 

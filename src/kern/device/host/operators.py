@@ -1,9 +1,8 @@
-"""The host's built-in operators: matrix products in numpy, the portable path and not the fast one."""
+"""The host's built-in operators: matrix products in numpy, portable and not fast."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import isqrt
 from typing import Any, Final
@@ -21,19 +20,14 @@ _BLOCK_BYTES: Final = 4 << 20
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class HostOperator:
-    """An operator bound to its arguments. Its temporaries (about 16 MB at most) live while it runs."""
+def bind(name: str, arguments: Sequence[int]) -> Callable[[], None]:
+    """A call of the operator `name` with these addresses and scalars. Raises DeviceError for an unknown name.
 
-    name: str
-    run: Callable[[], None]
-
-
-def bind(name: str, arguments: Sequence[int]) -> HostOperator:
-    """The operator behind `extern:NAME`, bound to addresses and scalars. Raises DeviceError for another name."""
+    Its temporaries (about 16 MB at most) live while it runs.
+    """
     if name not in _OPERATORS:
-        raise DeviceError(f"the host device has no operator {name!r}", f"it has: {', '.join(sorted(_OPERATORS))}")
-    return HostOperator(name, partial(_OPERATORS[name], *arguments))
+        raise DeviceError(f"unknown operator {name!r}", f"the host device has: {', '.join(sorted(_OPERATORS))}")
+    return partial(_OPERATORS[name], *arguments)
 
 
 def _product(dtype: Any, accumulate: bool, c: int, a: int, w: int, m: int, n: int, k: int) -> None:
@@ -46,12 +40,12 @@ def _product(dtype: Any, accumulate: bool, c: int, a: int, w: int, m: int, n: in
             block = left[i : i + rows].astype(np.float32)
             for j in range(0, n, rows):
                 product = block @ right[j : j + rows].astype(np.float32).T
-                place = out[i : i + rows, j : j + rows]
-                place[...] = place.astype(np.float32) + product if accumulate else product
+                target = out[i : i + rows, j : j + rows]
+                target[...] = target.astype(np.float32) + product if accumulate else product
 
 
 def _array(address: int, shape: tuple[int, int], dtype: Any) -> Array:
-    """A view of memory; `shape` must have been checked to lie inside it."""
+    """A view of memory, of a shape that was checked."""
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     return np.frombuffer(view(address, size), dtype).reshape(shape)
 

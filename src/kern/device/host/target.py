@@ -1,4 +1,4 @@
-"""Which instruction set this machine's modules are built for, and what its processor is called."""
+"""The instruction set that this machine's modules are built for, and the name of its processor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def host_target() -> str:
         return machine
     level = x86_64_level(_cpu_field("flags").split()) if machine == "x86_64" else None
     if level is None:
-        named = "x86-64 without SSE4.2" if machine == "x86_64" else machine or "of an unknown kind"
+        named = "x86-64 without SSE4.2" if machine == "x86_64" else machine or "unknown"
         raise DeviceUnavailable(
             f"the host device does not run on this machine, which is {named}",
             "it needs x86-64-v2 or better, or aarch64",
@@ -48,7 +48,7 @@ def host_target() -> str:
 
 
 def processor() -> str:
-    """The processor's own name, or the machine's kind where it has none."""
+    """The processor's name, or the machine's kind where it has no name."""
     return _cpu_field("model name") or platform.machine()
 
 

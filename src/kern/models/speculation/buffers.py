@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kern.manifest.builder import ManifestBuilder
-from kern.manifest.types import BufferArg
-from kern.models.buffers import BF16_BYTES, RING, Buffers, LayerBuffers, Rows, cache_of
+from kern.manifest.builder import Argument, ManifestBuilder
+from kern.models.buffers import BF16_BYTES, RING, Buffers, LayerBuffers, Names, cache_of, rows_of
 from kern.models.speculation.draft import PREFIX, Draft
 
 I64_BYTES: Final = 8
@@ -27,9 +26,12 @@ class DraftBuffers(LayerBuffers):
         self.residual, self.normed, self.qkv = target.residual, target.normed, target.qkv
         self.attended, self.delta = target.attended, target.delta
         self.gate_up, self.gated, self.logits = target.gate_up, target.gated, target.logits
+        self.squares, self.step_position, self.token_ring = target.squares, target.step_position, target.token_ring
+        self.token_ids, self.positions = target.token_ids, target.positions
         self.cache, self.page_stride = cache_of(builder, "draft_kv", config)
         own = {w.name: builder.weight(w.name, w.dtype, w.shape) for w in draft.weights.values()}
-        shared = {name: self._of_target(name) for name in draft.shared}
+        theirs = {**target.weights, "lm_head": target.output_matrix}
+        shared = {name: theirs[name] for name in draft.shared}
         self.weights = {name.removeprefix(PREFIX): weight for name, weight in own.items()} | shared
 
         self.block = draft.config.block
@@ -54,36 +56,34 @@ class DraftBuffers(LayerBuffers):
         self.context = builder.workspace("context", "bf16", [self.tokens, config.hidden])
         self.context_kv = builder.workspace("context_kv", "bf16", [self.tokens, 2 * config.kv_size])
 
-    def _of_target(self, name: str) -> BufferArg:
-        return self.target.output_matrix if name == "lm_head" else self.target.weights[name]
+    @property
+    def names(self) -> dict[str, Argument]:
+        """Those of a model's layers, and the sizes of a round."""
+        return super().names | {"rank": self.draft.rank, "block": self.block, "mask": self.draft.mask}
+
+    def names_of(self, layer: int) -> dict[str, Argument]:
+        """Those of a model's layers, and the rows of the qkv projection that make keys and values."""
+        names, config = super().names_of(layer), self.config
+        qkv = self.weights[f"layers.{layer}.qkv_proj"]
+        return names | {"kv_proj": qkv.at(config.q_size * config.hidden * BF16_BYTES)}
 
     @property
-    def verified_rows(self) -> Rows:
+    def tap_names(self) -> Names:
+        """What the operations of a tap take beside the target's buffers."""
+        fc = {name: weight for name, weight in self.weights.items() if name.startswith("fc.")}
+        return {"tapped": self.tapped, "features": self.features, **fc}
+
+    @property
+    def verified_rows(self) -> dict[str, Argument]:
         """The rows that the target verifies."""
-        return Rows(self.round_tokens, self.round_positions, self.round_slots, self.round_length, (self.round_starts,))
+        return rows_of(self.round_tokens, self.round_positions, self.round_slots, self.round_length, self.round_starts)
 
     @property
-    def block_rows(self) -> Rows:
+    def block_rows(self) -> dict[str, Argument]:
         """The rows of the draft's block: the anchor, and a mask for each draft but the last."""
-        return Rows(self.block_ids, self.round_positions, self.round_slots, self.block_length, (self.block_starts,))
+        return rows_of(self.block_ids, self.round_positions, self.round_slots, self.block_length, self.block_starts)
 
-    @property
-    def carries(self) -> tuple[BufferArg, ...]:
-        """What `begin_spec` and, but for the rows' starts, `accept` write, in their order."""
-        return (
-            *(self.round_tokens, self.round_positions, self.round_slots, self.round_length, self.round_starts),
-            *(self.block_ids, self.block_length, self.block_starts, self.feature_positions, self.feature_slots),
-            *(self.accepted, self.round_count, self.target.step_position, self.target.token_ring),
-        )
-
-    def keys_and_values_matrix(self, layer: int) -> BufferArg:
-        """The rows of a layer's qkv projection that make keys and values."""
-        return self.weight(layer, "qkv_proj").at(self.config.q_size * self.config.hidden * BF16_BYTES)
-
-    def round_token(self, row: int) -> BufferArg:
-        """The token of a row of the round, of the only sequence."""
-        return self.round_tokens.at(row * I64_BYTES)
-
-    def draft_logits(self, row: int) -> BufferArg:
-        """The logits of a row of the block."""
-        return self.logits.at(row * self.config.vocabulary * F32_BYTES)
+    def row_names(self, row: int) -> dict[str, Argument]:
+        """The token of a row of the round, of the only sequence, the one after it, and the row's logits."""
+        before, after = (self.round_tokens.at(place * I64_BYTES) for place in (row, row + 1))
+        return {"before": before, "next": after, "logits": self.logits.at(row * self.config.vocabulary * F32_BYTES)}

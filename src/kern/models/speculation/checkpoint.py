@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from numpy.typing import NDArray
 
 from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
+from kern.checkpoints.config import Shape, parameter_shapes
 from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
-from kern.checkpoints.hf_names import Shape, parameter_shapes
 from kern.checkpoints.random_checkpoint import random_tensor
 from kern.checkpoints.tensors import IRRELEVANT, check_tensors, equal
 from kern.models.speculation.config import DraftConfig

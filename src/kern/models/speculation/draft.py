@@ -11,10 +11,9 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
-from kern.checkpoints.config import TransformerConfig
+from kern.checkpoints.config import Shape, TransformerConfig
 from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
 from kern.checkpoints.hf_config import unknown_settings
-from kern.checkpoints.hf_names import Shape
 from kern.models.speculation.checkpoint import (
     FC,
     HIDDEN_NORM,
@@ -29,7 +28,7 @@ from kern.models.speculation.checkpoint import (
 )
 from kern.models.speculation.config import DraftConfig, fitted, from_dspark, random_draft
 from kern.models.speculation.fields import DRAFT_FIELDS
-from kern.models.weights import EMBEDDING, ROPE_TABLE, Part, Weight, weights_of
+from kern.models.weights import EMBEDDING, ROPE_TABLE, Weight, WeightGroup, weights_of
 
 RANDOM: Final = "random"
 PREFIX: Final = "draft."
@@ -63,9 +62,9 @@ class Draft:
         return {name: replace(weight, name=PREFIX + name) for name, weight in every.items()}
 
     @property
-    def part(self) -> Part:
-        """Its part of the weights file."""
-        return Part(self.config.transformer, self.weights, self._shapes, self._tensor)
+    def weight_group(self) -> WeightGroup:
+        """Its group of the weights file."""
+        return WeightGroup(self.config.transformer, self.weights, self._shapes, self._tensor)
 
     @property
     def _shapes(self) -> Mapping[str, Shape]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from kern.manifest.errors import KernError
 
@@ -16,10 +16,8 @@ class Claim:
     says: str
 
 
-class Refuted(KernError):
+class Refuted(KernError, code="assumption-refuted"):
     """The recording shows that a claim does not hold; `claim` says which."""
-
-    code: ClassVar[str] = "record-refutes"
 
     def __init__(self, claim: Claim, evidence: str, expected: object) -> None:
         """`evidence` says what the recording shows and where, `expected` what would have had to stand there."""

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from kern.checkpoints.config import TransformerConfig
-from kern.kernels.interfaces import INTERFACES, RECORDED_INTERFACES, params
+from kern.kernels.implementation import TOKENS, Entry, Grid
 from kern.manifest.builder import literal
-from kern.manifest.expressions import Expr, Sym
 from kern.manifest.params import Param, Scalar
-from kern.manifest.types import I64, Arg, Dim3, Impl, Kernel, Literals, Scratch, ScratchArg, Step, StepArg
+from kern.manifest.types import I64, Dim3, Kernel, Literals, Scratch, Step, StepArg
 from kern.recorded.vllm.evidence import Evidence
 from kern.recorded.vllm.param_bindings import SOURCES, Wires
 from kern.recorded.vllm.parse_pass import Call
 from kern.recorded.vllm.wiring import queries_a_block
-
-Grid: TypeAlias = tuple[Expr, Expr, Expr]
-
-_TOKENS = Sym(sym="tokens")
 
 
 def recorded_kernels(evidence: Evidence, config: TransformerConfig) -> dict[str, Kernel]:
@@ -25,19 +18,18 @@ def recorded_kernels(evidence: Evidence, config: TransformerConfig) -> dict[str,
 
     The decode attention takes one sequence: the number is compiled into its reduction.
     """
+    segments = _segments(evidence, config)
+    entries = {
+        source.entry: Entry(source.entry, segments if source.entry == "attention_decode_unfused" else {})
+        for source in SOURCES
+    }
     steps: dict[str, list[Step]] = {}
     for source in SOURCES:
         call = evidence.call(source)
-        step = _step(call, source.wires, _grid(source.entry, call, config), evidence.block_of(source))
+        grid = _grid(source.entry, call, config)
+        step = _step(call, entries[source.entry], source.wires, grid, evidence.block_of(source))
         steps.setdefault(source.entry, []).append(step)
-    segments = _segments(evidence, config)
-    return {
-        entry: Kernel(
-            params=INTERFACES[entry] if entry in INTERFACES else RECORDED_INTERFACES[entry],
-            impl=Impl(scratch=segments if entry == "attention_decode_apart" else {}, steps=tuple(each)),
-        )
-        for entry, each in steps.items()
-    }
+    return {name: entries[name].kernel(*each) for name, each in steps.items()}
 
 
 def module_file(sha256: str) -> str:
@@ -45,14 +37,14 @@ def module_file(sha256: str) -> str:
     return f"vllm-{sha256[:16]}.cubin"
 
 
-def _step(call: Call, wires: Wires, grid: Grid, block: Dim3) -> Step:
+def _step(call: Call, entry: Entry, wires: Wires, grid: Grid, block: Dim3) -> Step:
     abi: list[Param] = []
     args: list[StepArg] = []
     for name, scalar in call.signature.params:
         if name in wires:
-            kind, given = wires[name]
-            abi += params(kind)
-            args.append(Arg(arg=given) if isinstance(given, int) else ScratchArg(scratch=given))
+            bound = entry.bind([wires[name]])
+            abi += bound[0]
+            args += bound[1]
         else:
             abi.append(Param(scalar=scalar or "i64"))
             args.append(_constant(call, name, scalar) if scalar is not None else I64(i64=0))
@@ -80,15 +72,15 @@ def _grid(entry: str, call: Call, config: TransformerConfig) -> Grid:
     """The grid as an expression of tokens; that it gives the recorded ones is one of the claims."""
     _, y, z = call.launch.grid
     match entry, call.signature.role:
-        case "q_norm_apart", _:
-            return _TOKENS * config.heads, y, z
-        case "k_norm_apart", _:
-            return _TOKENS * config.kv_heads, y, z
+        case "q_norm_unfused", _:
+            return TOKENS * config.heads, y, z
+        case "k_norm_unfused", _:
+            return TOKENS * config.kv_heads, y, z
         case _, "attention":
             # tokens // queries + 1: the blocks of one sequence, and one for what the division leaves
-            return (_TOKENS + 1).over(queries_a_block(config)), y, z
+            return (TOKENS + 1).over(queries_a_block(config)), y, z
         case _:
-            return _TOKENS, y, z
+            return TOKENS, y, z
 
 
 def _segments(evidence: Evidence, config: TransformerConfig) -> dict[str, Scratch]:

@@ -13,64 +13,59 @@ from typing import Final, TypeAlias
 
 from kern.recorded.vllm.parse_pass import Call, Forward
 
-Wires: TypeAlias = Mapping[str, tuple[str, int | str]]
-"""Parameter → its type in short form, and the interface's parameter (a number) or the scratch (a name) given to it."""
+Wires: TypeAlias = Mapping[str, str]
+"""The kernel's parameter → the entry's that is given to it, or scratch, as `Entry.bind` takes them."""
 
 TOKEN_STRIDES: Final = frozenset({"input_stride_d3", "query_stride", "key_stride", "value_stride"})
 """Strides from token to token that an engine may give any value where there is but one token."""
 
 _NORM: Final[Wires] = {
-    "out": ("out:bf16", 0),
-    "input": ("in:bf16", 1),
-    "weight": ("in:bf16", 2),
-    "num_tokens": ("i32", 3),
-    "hidden_size": ("i32", 4),
-    "epsilon": ("f32", 5),
+    "out": "y",
+    "input": "x",
+    "weight": "weight",
+    "num_tokens": "rows",
+    "hidden_size": "width",
+    "epsilon": "eps",
 }
 _ADD_NORM: Final[Wires] = {
-    "input": ("inout:bf16", 0),
-    "residual": ("inout:bf16", 1),
-    "weight": ("in:bf16", 2),
-    "num_tokens": ("i32", 3),
-    "hidden_size": ("i32", 4),
-    "epsilon": ("f32", 5),
+    "input": "delta",
+    "residual": "x",
+    "weight": "weight",
+    "num_tokens": "tokens",
+    "hidden_size": "hidden",
+    "epsilon": "eps",
 }
-_ROTARY: Final[Wires] = {
-    "query": ("inout:bf16", 0),
-    "key": ("inout:bf16", 1),
-    "positions": ("in:i64", 2),
-    "cos_sin_cache": ("in:bf16", 3),
-}
+_ROTARY: Final[Wires] = {"query": "q", "key": "k", "positions": "positions", "cos_sin_cache": "cos_sin"}
 _CACHE: Final[Wires] = {
-    "key": ("in:bf16", 0),
-    "value": ("in:bf16", 1),
-    "key_cache": ("inout:ptr", 2),
-    "value_cache": ("inout:ptr", 3),
-    "slot_mapping": ("in:i64", 4),
-    "block_stride": ("i64", 5),
+    "key": "k",
+    "value": "v",
+    "key_cache": "key_cache",
+    "value_cache": "value_cache",
+    "slot_mapping": "slots",
+    "block_stride": "page_stride",
 }
 _READ: Final[Wires] = {
-    "query": ("in:bf16", 1),
-    "key_cache": ("in:ptr", 2),
-    "value_cache": ("in:ptr", 3),
-    "block_tables": ("in:i32", 4),
-    "seq_lens": ("in:i32", 5),
-    "query_start_len": ("in:i32", 6),
-    "num_seqs": ("i32", 7),
-    "stride_k_cache_0": ("i64", 8),
-    "stride_v_cache_0": ("i64", 8),
-    "scale": ("f32", 9),
+    "query": "q",
+    "key_cache": "key_cache",
+    "value_cache": "value_cache",
+    "block_tables": "block_table",
+    "seq_lens": "seq_lens",
+    "query_start_len": "cu_seqlens",
+    "num_seqs": "seqs",
+    "stride_k_cache_0": "page_stride",
+    "stride_v_cache_0": "page_stride",
+    "scale": "scale",
 }
 _SEGMENTS: Final = ("segm_output", "segm_max", "segm_expsum")
-_ATTENTION: Final[Wires] = {"output": ("out:bf16", 0), **_READ}
-_ATTENTION_PARTS: Final[Wires] = {**_READ, **{name: ("out:f32", name) for name in _SEGMENTS}}
+_ATTENTION: Final[Wires] = {"output": "o", **_READ}
+_ATTENTION_PARTS: Final[Wires] = {**_READ, **{name: f"out {name}" for name in _SEGMENTS}}
 _REDUCE: Final[Wires] = {
-    "output": ("out:bf16", 0),
-    **{name: ("in:f32", name) for name in _SEGMENTS},
-    "seq_lens": ("in:i32", 5),
-    "query_start_len": ("in:i32", 6),
+    "output": "o",
+    **{name: f"in {name}" for name in _SEGMENTS},
+    "seq_lens": "seq_lens",
+    "query_start_len": "cu_seqlens",
 }
-_ACTIVATION: Final[Wires] = {"out": ("out:bf16", 0), "input": ("in:bf16", 1), "d": ("i32", 2)}
+_ACTIVATION: Final[Wires] = {"out": "y", "input": "gate_up", "d": "ffn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +97,13 @@ class Source:
 
 SOURCES: Final = (
     Source("rms_norm_bf16", ("input_norm",), _NORM),
-    Source("q_norm_apart", ("q_norm",), _NORM),
-    Source("k_norm_apart", ("k_norm",), _NORM),
-    Source("rope_apart", ("rotary",), _ROTARY),
-    Source("cache_write_apart", ("cache",), _CACHE),
-    Source("attention_prefill_apart", ("attention",), _ATTENTION, single=False),
-    Source("attention_decode_apart", ("attention",), _ATTENTION_PARTS, single=True),
-    Source("attention_decode_apart", ("reduce",), _REDUCE, single=True),
+    Source("q_norm_unfused", ("q_norm",), _NORM),
+    Source("k_norm_unfused", ("k_norm",), _NORM),
+    Source("rope_unfused", ("rotary",), _ROTARY),
+    Source("cache_write_unfused", ("cache",), _CACHE),
+    Source("attention_prefill_unfused", ("attention",), _ATTENTION, single=False),
+    Source("attention_decode_unfused", ("attention",), _ATTENTION_PARTS, single=True),
+    Source("attention_decode_unfused", ("reduce",), _REDUCE, single=True),
     Source("add_rms_norm_bf16", ("add_norm", "after"), _ADD_NORM),
     Source("silu_mul", ("activation",), _ACTIVATION),
 )

@@ -1,4 +1,4 @@
-"""The memory behind a plan: arenas allocated on the device, weights placed there."""
+"""The memory behind a plan: allocates the arenas on the device, and loads the weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kern.runtime.memory.address_table import Bases
 from kern.runtime.memory.planner import Arena, MemoryPlan
 
 Progress = Callable[[int, int], None]
-"""Told the bytes of weights bound so far, and of all."""
+"""Called with the bytes of weights loaded so far, and the total."""
 
 
 def allocate(
@@ -25,16 +25,16 @@ def allocate(
     progress: Progress | None,
     resources: ExitStack,
 ) -> Bases:
-    """The arenas of a plan, zeroed, and the weights of `manifest`; `resources` gives all of it back.
+    """Allocate the arenas of a plan, zeroed, and load the weights of `manifest`; `resources` releases them.
 
     `weights` is the file whose tensors were checked against the manifest, None where it has no weights.
-    Raises OutOfMemory; where too little is free, before anything is taken.
+    Raises OutOfMemory; where too little is free, before allocating anything.
     """
     _check_room(device, planned)
     states = _arena(device, planned.states, resources)
     io = _arena(device, planned.io, resources)
     workspace = _arena(device, Arena(planned.workspace.size, ALIGNMENT, {}), resources)
-    addresses = {} if weights is None else _placed(device, manifest, weights, progress, resources)
+    addresses = {} if weights is None else _load_weights(device, manifest, weights, progress, resources)
     return Bases(addresses, states, io, workspace)
 
 
@@ -60,19 +60,19 @@ def _arena(device: Device, arena: Arena[Any], resources: ExitStack) -> int:
     return round_up(memory.address, arena.alignment)
 
 
-def _placed(
+def _load_weights(
     device: Device, manifest: Manifest, file: WeightsFile, progress: Progress | None, resources: ExitStack
 ) -> dict[str, int]:
     """Each weight's address."""
     names = [name for name, buffer in manifest.buffers.items() if buffer.class_ == "weight"]
     regions = [FileRegion(file.tensors[name].offset, file.tensors[name].size) for name in names]
-    placed = device.place(file.fileno(), regions, _Counter(sum(region.size for region in regions), progress))
-    resources.callback(placed.free)
-    return dict(zip(names, placed.addresses, strict=True))
+    loaded = device.load_regions(file.fileno(), regions, _Counter(sum(region.size for region in regions), progress))
+    resources.callback(loaded.free)
+    return dict(zip(names, loaded.addresses, strict=True))
 
 
 class _Counter:
-    """Adds up a device's progress for a caller who wants the sum and the total."""
+    """Adds up a device's progress, and reports the sum and the total."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._done, self._total, self._progress = 0, total, progress

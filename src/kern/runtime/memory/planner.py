@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kern.manifest.arrays import ALIGNMENT, round_up
-from kern.manifest.errors import KernError
+from kern.manifest.errors import KernError, variant
 from kern.manifest.types import Manifest
 from kern.runtime.memory.arena import pack, pairs, peak
 from kern.runtime.memory.lifetimes import BlockKey, blocks
@@ -21,10 +21,7 @@ MAX_PAIRS: Final = 2**22
 """Most pairs of workspace blocks alive at the same time, over all programs; a large model has thousands."""
 
 
-class TooManyBlocks(KernError):
-    """So many buffers and scratch are alive at once that planning their memory would take too long."""
-
-    code: ClassVar[str] = "too-many-blocks"
+TooManyBlocks = variant(KernError, "too-many-blocks", "Too many buffers are alive at once to plan their memory.")
 
 
 @dataclass(frozen=True, slots=True)

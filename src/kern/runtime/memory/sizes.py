@@ -1,15 +1,15 @@
-"""How many bytes each buffer, scratch and state takes."""
+"""How many bytes each buffer, scratch and state needs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kern.manifest.arrays import array_bytes, round_up
-from kern.manifest.errors import KernError
+from kern.manifest.errors import variant
 from kern.manifest.expressions import Expr, Interval, bounds, evaluate
 from kern.manifest.types import Buffer, Scratch, State
+from kern.runtime.errors import CallError
 from kern.runtime.symbols import as_integer
 from kern.verifier import VerifiedManifest
 
@@ -17,16 +17,12 @@ ScratchKey = tuple[str, str]
 """Kernel name and scratch name."""
 
 
-class BadCapacity(KernError):
-    """A capacity or a number of sequences below 1."""
-
-    code: ClassVar[str] = "capacity"
-    exit_code: ClassVar[int] = 2
+BadCapacity = variant(CallError, "bad-capacity", "A capacity or a number of sequences is below 1.")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Reserved bytes by name: arrays at the bounds of their symbols, states at the capacity asked for."""
+    """Reserved bytes by name: arrays at the upper bounds of their symbols, states at the requested capacity."""
 
     buffers: Mapping[str, int]
     scratch: Mapping[ScratchKey, int]
@@ -36,14 +32,14 @@ class Sizes:
 def sizes(verified: VerifiedManifest, capacity: int, sequences: int) -> Sizes:
     """The bytes to reserve for everything in the manifest.
 
-    `capacity` counts the tokens of one sequence. A state with `bytes_per_token` takes that times the
-    capacity, rounded up to the state's granule, times `sequences`; a state with `bytes` takes `bytes` times
-    `sequences`. Raises BadCapacity.
+    `capacity` is the number of tokens per sequence. A state with `bytes_per_token` needs that times the capacity,
+    rounded up to the state's granule, times `sequences`; a state with `bytes` needs `bytes` times `sequences`.
+    Raises BadCapacity.
     """
     for what, count in (("capacity", capacity), ("sequences", sequences)):
         integer = as_integer(count)
         if integer is None or integer < 1:
-            raise BadCapacity(f"{what} is {count!r}", f"give {what}, an integer of at least 1")
+            raise BadCapacity(f"{what} is {count!r}", "give an integer of at least 1")
     manifest, ranges = verified.manifest, verified.ranges
     return Sizes(
         {name: _most_bytes(buffer, ranges.buffers[name]) for name, buffer in manifest.buffers.items()},

@@ -1,4 +1,4 @@
-"""Kernels that fault: the error names the launch or the list, and the process closes cleanly."""
+"""Kernels that fail: the error names the launch or the list, and the process closes cleanly."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ extern "C" __global__ void misaligned(int *x) { *(volatile long long *)((char *)
 extern "C" __global__ void trap(int *x) { asm("trap;"); }
 """
 
-# A process of its own: a fault ends the context for good.
+# In a process of its own: such an error ends the context for good.
 PROGRAM = """
 import struct, sys
 from kern.device import open_device
-from kern.device.base import DeviceError, KernelLaunch, LaunchError
+from kern.device.base import DeviceError, LaunchError
+from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import Layout
 
 path, symbol, way = sys.argv[1:]
@@ -41,7 +42,10 @@ try:
         graph = device.capture([prepared])
         graph.launch(stream)
     else:
-        device.launch(prepared, stream, check=way == "checked")
+        for each in [device.prepare([launch]) for launch in launches] if way == "singly" else [prepared]:
+            device.launch(each, stream)
+            if way == "singly":
+                stream.synchronize()
     later = device.read(memory.address, 8, stream)
     stream.synchronize()
 except LaunchError as error:
@@ -60,7 +64,7 @@ print("closed")
 """
 
 
-@pytest.mark.parametrize("way", ["checked", "eager", "graph"])
+@pytest.mark.parametrize("way", ["singly", "eager", "graph"])
 @pytest.mark.parametrize(
     ("symbol", "name"),
     [
@@ -69,7 +73,7 @@ print("closed")
         ("trap", "(LAUNCH_FAILED|ILLEGAL_INSTRUCTION)"),
     ],
 )
-def test_a_fault_is_told_and_everything_closes(
+def test_a_kernel_s_error_is_reported_and_everything_closes(
     compile_cuda: Callable[[str], bytes], tmp_path: Path, symbol: str, name: str, way: str
 ) -> None:
     path = tmp_path / "kernels.cubin"
@@ -80,7 +84,7 @@ def test_a_fault_is_told_and_everything_closes(
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
     first, *again, last = ended.stdout.splitlines()
-    where = f" in decode · L1 · {symbol}" if way == "checked" else ".*one of these launch lists: .*decode · L0 · fine"
-    assert re.match(rf"a kernel on cuda:0 faulted,?{where}.*CUDA_ERROR_{name}", first), first
+    where = f" in decode · L1 · {symbol}" if way == "singly" else ".*one of these launch lists: .*decode · L0 · fine"
+    assert re.match(rf"a kernel on cuda:0 failed,?{where}.*CUDA_ERROR_{name}", first), first
     assert again == [f"again: {first}"] * 4
     assert last == "closed"
