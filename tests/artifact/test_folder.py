@@ -237,7 +237,7 @@ def test_text_that_is_none_is_refused(path: Path, folder: ArtifactFolder) -> Non
     assert refusal.value.exit_code == 2
 
 
-def test_missing_files_are_told_by_name(folder: ArtifactFolder) -> None:
+def test_missing_files_are_named(folder: ArtifactFolder) -> None:
     with pytest.raises(FileMissing, match=r"kernels/b\.cubin does not exist"):
         folder.read_module("b.cubin")
     with pytest.raises(FileMissing, match=r"text\.json does not exist"):

@@ -235,10 +235,10 @@ def shadowed(address: int) -> bytes:
     """
     image = shared_object(SOURCE)
     dynamic = segment_header(image, PT_DYNAMIC)
-    place = get(image, dynamic, SEGMENT, "p_vaddr") // 4096 * 4096
+    page = get(image, dynamic, SEGMENT, "p_vaddr") // 4096 * 4096
     within = get(image, dynamic, SEGMENT, "p_offset") // 4096 * 4096
     image += bytes(-len(image) % 4096)
-    hidden = {"p_type": PT_LOAD, "p_flags": 6, "p_align": 4096, "p_vaddr": place + address}
+    hidden = {"p_type": PT_LOAD, "p_flags": 6, "p_align": 4096, "p_vaddr": page + address}
     bytes_there = {"p_offset": len(image) + address, "p_filesz": 4096 - address, "p_memsz": 4096 - address}
     return with_segment(image, PT_NOTE, **hidden, **bytes_there) + image[within : within + 4096]
 

@@ -179,11 +179,11 @@ def test_whatever_is_accepted_is_what_the_library_accepts(
 @settings(max_examples=150)
 @given(st.integers(0), st.integers(0, 255), st.binary(max_size=40))
 def test_changed_and_arbitrary_bytes(
-    tmp_path_factory: pytest.TempPathFactory, place: int, value: int, rest: bytes
+    tmp_path_factory: pytest.TempPathFactory, offset: int, value: int, rest: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "changed.safetensors"
     changed = bytearray(form({"a": A, "b": B}, 16))
-    changed[place % len(changed)] = value
+    changed[offset % len(changed)] = value
     for data in (bytes(changed), rest, struct.pack("<Q", len(rest)) + rest):
         path.write_bytes(data)
         try:

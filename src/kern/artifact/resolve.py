@@ -120,7 +120,7 @@ def _own_steps(manifest: Manifest) -> Iterator[tuple[StepKey, Step]]:
     """The steps that need a module, in the order of the manifest: all but built-in operators."""
     for name, kernel in manifest.kernels.items():
         for index, step in enumerate(kernel.impl.steps):
-            if step.extern is None:
+            if step.operator is None:
                 yield (name, index), step
 
 

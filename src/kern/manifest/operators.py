@@ -49,7 +49,7 @@ OPERATORS: Final[Mapping[str, MatrixProduct]] = {
 
 def operator_of(step: Step) -> MatrixProduct | None:
     """The built-in operator behind a step; None for a kernel in a file and for an unknown name."""
-    return OPERATORS.get(step.extern) if step.extern is not None else None
+    return OPERATORS.get(step.operator) if step.operator is not None else None
 
 
 def launch_params(step: Step) -> tuple[Param, ...]:

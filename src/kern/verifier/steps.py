@@ -86,7 +86,7 @@ def check(scope: Scope) -> Iterator[Diagnostic]:
 
 
 def _step(scope: Scope, kernel: str, step: Step, path: Path) -> Iterator[Diagnostic]:
-    if step.extern is not None:
+    if step.operator is not None:
         yield from operators.check(step, scope.names["operator"], path)
     else:
         if not step.symbol:

@@ -109,7 +109,7 @@ def _sizes(scope: Scope) -> Iterator[Diagnostic]:
         for key, scratch in kernel.impl.scratch.items():
             yield from _from_zero(scratch.shape, ranges.kernels[name], (*path, "scratch", key, "shape"))
         for index, step in enumerate(kernel.impl.steps):
-            if step.extern is None:
+            if step.operator is None:
                 yield from _from_zero(step.grid, ranges.kernels[name], (*path, "steps", index, "grid"))
 
 
