@@ -18,7 +18,7 @@ from kern.kernels.implementation import (
     argmax_entry,
 )
 from kern.manifest.expressions import CeilDiv, Expr, Sym
-from kern.manifest.types import EXTERN_PREFIX, Dim3, Kernel, Scratch, Step
+from kern.manifest.types import OPERATOR_PREFIX, Dim3, Kernel, Scratch, Step
 
 ROW_THREADS: Final = (256, 1, 1)
 _PAIRS_PER_BLOCK: Final = 16
@@ -174,4 +174,6 @@ def operator(name: str, symbol: str) -> Kernel:
     """An entry that is one of the device's built-in operators."""
     entry = Entry(name)
     params, args = entry.bind(entry.interface)
-    return entry.kernel(Step(symbol=EXTERN_PREFIX + symbol, params=params, block=(1, 1, 1), grid=(1, 1, 1), args=args))
+    return entry.kernel(
+        Step(symbol=OPERATOR_PREFIX + symbol, params=params, block=(1, 1, 1), grid=(1, 1, 1), args=args)
+    )
