@@ -187,7 +187,7 @@ def test_a_random_draft_is_no_copy_of_its_target() -> None:
         ({"taps_before": True}, BuildError, "none is asked for"),
         ({"draft": "random", "capture": "x"}, BuildError, "our own kernels alone"),
         ({"draft": "random", "taps_before": True}, UnsupportedModel, "taps layer -1"),
-        ({"draft": "/no/such/folder"}, CheckpointError, "there is no folder /no/such/folder"),
+        ({"draft": "/no/such/folder"}, CheckpointError, "no such folder: /no/such/folder"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(

@@ -65,7 +65,7 @@ def test_without_a_draft_nothing_changes() -> None:
 
 
 def test_a_draft_serves_one_sequence() -> None:
-    with pytest.raises(UnsupportedModel, match="2 sequences"):
+    with pytest.raises(UnsupportedModel, match="one sequence, not 2"):
         manifest_of("llama tiny", "host", Limits(sequences=2))
 
 

@@ -1,4 +1,4 @@
-"""From a target to kernels: which library implements the entries, and the modules compiled for it."""
+"""From a target to kernels: the library that implements the entries, and the modules compiled for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kern.models.speculation.config import DraftConfig
 from kern.models.unfused_layers import BlockLayout
 
 HOST: Final = "host"
-"""The target that stands for this machine's own processor."""
+"""The target that means this machine's processor."""
 
 
 UnknownTarget = variant(KernError, "unknown-target", "No kernels can be built for this target.", exit_code=2)
@@ -34,7 +34,7 @@ UnknownTarget = variant(KernError, "unknown-target", "No kernels can be built fo
 class KernelSet:
     """The entries' implementations, and the files that they are pinned to.
 
-    `block` is how keys and values lie in a page, for recorded kernels; None is our own kernels' layout.
+    `block` is the layout of keys and values in a page, for recorded kernels; None is our own kernels' layout.
     """
 
     target: str
@@ -64,7 +64,7 @@ def is_host(target: str) -> bool:
 def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None) -> KernelSet:
     """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like, or `auto` for this machine's GPU or processor.
 
-    `draft` is the draft that they are to run too.
+    `draft` is a draft that they have to run too.
     Raises UnknownTarget, UnknownHostTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)

@@ -1,4 +1,4 @@
-"""In what dtype a build keeps what its kernels settle: the residual stream and the rotation's table."""
+"""The dtypes that depend on the kernels of a build: of the residual stream and of the rotation's table."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Precision:
 
 
 OWN: Final = Precision(residual="f32", rope_table="f32")
-"""What our own kernels take."""
+"""The dtypes of our own kernels."""
 RECORDED: Final = Precision(residual="bf16", rope_table="bf16")
-"""What the recorded ones take."""
+"""The dtypes of recorded kernels."""
