@@ -4,8 +4,8 @@
 
 ARTIFACT was built with a draft. PROMPTS is a JSON list of objects whose `prompt` are token ids, such as
 tests/samples/smollm2-rounds.json; the results are of `PROMPTS` in tests/support/held_out.py. Each prompt is continued
-three ways one after another, so that a change of clocks affects all of them; the time is that of decoding, without
-the prompt's prefill. The first prompt is run once before, and not counted.
+both ways one after another, so that a change of clocks affects both; the time is that of decoding, without the
+prompt's prefill. The first prompt is run once before, and not counted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from about import about
 
 import kern
 from kern.engine import Generation, Generator
-from kern.engine.speculation import Driver
 from kern.text import Tokenizer
 
-WAYS: Final[Mapping[str, Driver | None]] = {"plain": None, "device": "device", "host": "host"}
+WAYS: Final[Mapping[str, bool]] = {"plain": False, "device": True}
 
 
 @dataclass
@@ -48,7 +47,7 @@ class Taken:
         """Tokens per second."""
         return self.tokens / self.seconds
 
-    def beside(self, plain: Taken) -> Mapping[str, float]:
+    def compared_with(self, plain: Taken) -> Mapping[str, float]:
         """Tokens per second, and where there were rounds, tokens per round and the speedup over `plain`."""
         if not self.rounds:
             return {"tokens": self.tokens, "tokens_per_s": self.rate}
@@ -62,7 +61,7 @@ def measure(artifact: Path, prompts: Sequence[Sequence[int]], tokens: int) -> Ma
     capacity = max(map(len, prompts)) + tokens
     with ExitStack() as stack:
         loaded = {way: stack.enter_context(kern.load(artifact, capacity=capacity)) for way in WAYS}
-        generators = {way: Generator(loaded[way], tokenizer, spec=driver) for way, driver in WAYS.items()}
+        generators = {way: Generator(loaded[way], tokenizer, spec=spec) for way, spec in WAYS.items()}
         for place, prompt in enumerate([prompts[0], *prompts]):
             for way, generator in generators.items():
                 generation = generator.generate(prompt, max_tokens=tokens)
@@ -82,7 +81,7 @@ def main() -> None:
     options = parser.parse_args()
     prompts = [each["prompt"] for each in json.loads(options.prompts.read_text())]
     taken = measure(options.artifact, prompts, options.tokens)
-    ways = {way: each.beside(taken["plain"]) for way, each in taken.items()}
+    ways = {way: each.compared_with(taken["plain"]) for way, each in taken.items()}
     print(json.dumps({**about(["python", *sys.argv]), "prompts": len(prompts), **ways}, indent=1))
 
 

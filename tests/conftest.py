@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from kern.building import build as building
 from kern.checkpoints.fetch import SMOLLM2, FetchError, fetch
@@ -26,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile("kern", deadline=None)  # an example may take long on a busy machine
+    settings.load_profile("kern")
     suite_record.register(config)
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import FrameType
 
@@ -27,6 +28,7 @@ from kern.text.tokenizer import Tokenizer
 from kern.verifier import check
 
 ROOT = Path(__file__).parents[1]
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_pages_made_from_the_code_are_current() -> None:
@@ -41,6 +43,12 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
             linked = page.parent / target if target else page
             assert linked.exists(), target
             assert not heading or heading in headings(linked), f"{target}#{heading}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", *(f"docs/{page}" for page in PAGES)])
+def test_the_modules_that_a_page_names_exist(page: str) -> None:
+    for name in re.findall(r"`(kern(?:\.\w+)+)", (ROOT / page).read_text()):
+        assert exists(name), name
 
 
 def test_the_manifest_in_the_format_reference_verifies() -> None:
@@ -88,12 +96,11 @@ def test_a_run_takes_the_steps_of_its_page_in_order(smollm2: Path, monkeypatch: 
     rows = re.findall(r"^\|.*\| `([\w/]+\.py)` \| `([\w.]+)` \|$", page, re.M)
     assert len(rows) > 20
     source = Path(kern.__file__).parent
-    called: dict[tuple[str, str], int] = {}
+    called: Counter[tuple[str, str]] = Counter()
 
     def count(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(f"{source}/"):
-            name = frame.f_code.co_filename.removeprefix(f"{source}/"), frame.f_code.co_qualname
-            called.setdefault(name, len(called))
+            called[frame.f_code.co_filename.removeprefix(f"{source}/"), frame.f_code.co_qualname] += 1
 
     command = ["kern", "run", str(smollm2), "--prompt", "The capital of France is", "--max-tokens", "2"]
     monkeypatch.setattr(sys, "argv", command)
@@ -103,7 +110,8 @@ def test_a_run_takes_the_steps_of_its_page_in_order(smollm2: Path, monkeypatch: 
     sys.setprofile(None)
     assert ended.value.code == 0
     assert [row for row in rows if row not in called] == []
-    assert sorted(rows, key=lambda row: called[row]) == rows
+    assert [row for row in called if row in rows] == rows, "in the order of the first calls"
+    assert called["artifact/folder.py", "open_folder"] == 1
 
 
 def test_the_public_names_of_the_python_page_can_be_imported() -> None:
@@ -227,6 +235,16 @@ def test_a_round_wired_wrongly_is_refused_as_shown(smollm2_spec: Path, tmp_path:
 
     found = [each.diagnostic for each in verify(tmp_path / "broken.json").diagnostics]
     assert re.findall(r"error\[(\w+)\]: (.*)", shown) == [(each.code, each.message) for each in found]
+
+
+def exists(name: str) -> bool:
+    """Whether there is a module of this name, or a name in one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return module.startswith("kern") and hasattr(importlib.import_module(module), attribute)
+    return True
 
 
 def headings(page: Path) -> set[str]:

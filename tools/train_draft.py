@@ -84,9 +84,9 @@ def _completed(
     until: float,
     pace: float,
 ) -> tuple[list[Text], float]:
-    """Completions in batches, none begun that would likely end after `until`; and the most seconds a text took.
+    """Completions in batches, none begun that would likely end after `until`; and the most seconds that a text took.
 
-    `pace` is how many it took before.
+    `pace` is that number before.
     """
     texts: list[Text] = []
     for start in range(0, len(requests), options.batch):
@@ -251,8 +251,8 @@ def _parser() -> argparse.ArgumentParser:
     learning.add_argument("--block", type=count, default=7, help="tokens drafted at once")
     learning.add_argument("--mask-id", type=int, default=16, help="a token that never occurs in text")
     learning.add_argument("--steps", type=count, default=4000, help="at most, where the minutes last")
-    learning.add_argument("--batch", type=count, default=32, help="texts a step")
-    learning.add_argument("--anchors", type=count, default=64, help="blocks a text and step")
+    learning.add_argument("--batch", type=count, default=32, help="texts per step")
+    learning.add_argument("--anchors", type=count, default=64, help="blocks per text and step")
     learning.add_argument("--learning-rate", type=_above_zero(float, 1), default=1e-3, help="at its highest")
     learning.add_argument("--watched", type=count, default=16, help="held-out texts measured while training")
     learning.set_defaults(run=train_draft)

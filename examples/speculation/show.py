@@ -46,7 +46,7 @@ def main() -> None:
             plain = Generator(executable, tokenizer).generate(sys.argv[2], max_tokens=TOKENS)
             for _ in plain:
                 pass
-            generation = Generator(executable, tokenizer, spec="device").generate(sys.argv[2], max_tokens=TOKENS)
+            generation = Generator(executable, tokenizer, spec=True).generate(sys.argv[2], max_tokens=TOKENS)
             for piece in bracketed(generation):
                 print(piece, end="", flush=True)
     except KernError as error:

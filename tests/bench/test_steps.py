@@ -13,6 +13,7 @@ from kern.engine import Generator
 from kern.engine.sequence import PromptError
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support.tiny import without_feedback
 
 
 @pytest.mark.parametrize("capacity", [1, 15, 16, 31])
@@ -31,7 +32,7 @@ def test_what_a_step_reads_is_counted_over_the_steps_that_ran(
     with load(tiny, capacity=capacity) as executable:
         generator = Generator(executable, Tokenizer.load(tiny))
         found = benchmark(generator, [8, capacity, capacity + 1], asked)
-    counted = generator.tokenizer.settings.decode_bytes
+    counted = generator.settings.decode_bytes
 
     assert found.decode.steps == steps
     context = PROMPT + WARM_UP + steps / 2
@@ -52,9 +53,10 @@ def test_an_asynchronous_device_is_asked_for_the_time_between_steps(
 
 
 def test_steps_that_wait_for_one_another_have_no_idle_time_of_their_own(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = without_feedback(tiny, tmp_path / tiny.name)
     monkeypatch.setattr(HostDevice, "asynchronous", True)
-    with load(tiny, capacity=64) as executable:
-        generator = Generator(executable, Tokenizer.load(tiny), host_fed=True)
+    with load(folder, capacity=64) as executable:
+        generator = Generator(executable, Tokenizer.load(folder))
         assert benchmark(generator, [], 16).idle_us_per_step is None

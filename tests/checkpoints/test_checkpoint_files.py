@@ -58,15 +58,15 @@ def test_a_tensor_that_the_index_does_not_name_is_refused(tmp_path: Path) -> Non
     folder = saved(tmp_path / "model", 3)
     index(folder, {name: home for name, home in homes(folder).items() if name != "model.norm.weight"})
 
-    with pytest.raises(CheckpointError, match=r"has 'model.norm.weight', and .* does not name it"):
+    with pytest.raises(CheckpointError, match=r"has 'model.norm.weight', but .* does not name it"):
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
-def test_a_tensor_that_is_in_no_shard_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_missing_from_every_shard_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", 3)
     index(folder, homes(folder) | {"more": shard(2)})
 
-    with pytest.raises(CheckpointError, match=rf"{shard(2)} has no 'more', as"):
+    with pytest.raises(CheckpointError, match=rf"{shard(2)} has no 'more', although"):
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
@@ -79,13 +79,13 @@ def test_missing_shards_are_named(tmp_path: Path) -> None:
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
-def test_a_stale_index_beside_a_whole_file_is_noted(tmp_path: Path) -> None:
+def test_a_stale_index_next_to_a_complete_file_is_noted(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model")
     index(folder, dict.fromkeys(LLAMA.all(), shard(1)))
     checkpoint = HuggingFaceCheckpoint(folder)
 
     check_checkpoint(checkpoint)
-    assert checkpoint.notes[0] == f"{WHOLE} is read; {INDEX} names files that are not there"
+    assert checkpoint.notes[0] == f"{WHOLE} is read; {INDEX} names missing files"
 
 
 def test_an_index_of_the_whole_file_is_obeyed(tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_an_index_of_the_whole_file_is_obeyed(tmp_path: Path) -> None:
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
-def test_a_whole_file_beside_all_shards_is_refused(tmp_path: Path) -> None:
+def test_a_complete_file_next_to_all_shards_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", 3)
     save_tensors(folder / WHOLE, LLAMA.all())
 
-    with pytest.raises(CheckpointError, match=f"has {WHOLE} and the shards of"):
+    with pytest.raises(CheckpointError, match=f"has both {WHOLE} and the shards of"):
         check_checkpoint(HuggingFaceCheckpoint(folder))
 
 
@@ -119,18 +119,18 @@ def _only(name: str) -> Callable[[Path], object]:
     ("change", "says"),
     [
         (_only(""), f"has no {WHOLE}; give all files"),
-        (_only("pytorch_model.bin"), f"has no {WHOLE}, only pytorch_model.bin; only safetensors are read"),
+        (_only("pytorch_model.bin"), f"has no {WHOLE}, only pytorch_model.bin; only safetensors are supported"),
         (_only("pytorch_model-00001-of-00002.bin"), "only pytorch_model-00001"),
         (_only("consolidated.00.pth"), "only consolidated.00.pth"),
         (_only("q4.gguf"), "give the GGUF file itself: .*q4.gguf"),
-        (_only(shard(1)), f"has {shard(1)}, and no {INDEX}; fetch the index"),
-        (lambda folder: (folder / "adapter_config.json").touch(), "adapter_config.json, an adapter; merge it"),
+        (_only(shard(1)), f"has {shard(1)} but no {INDEX}; download the index"),
+        (lambda folder: (folder / "adapter_config.json").touch(), "adapter_config.json: it is an adapter; merge it"),
         (lambda folder: (folder / "config.json").unlink(), "has no config.json; give a model's folder"),
         (lambda folder: (folder / "config.json").rename(folder / "m.gguf"), "no config.json; give the GGUF .*m.gguf"),
         (lambda folder: (folder / INDEX).write_text('{"weight_map": {}}'), "has no weight_map"),
     ],
 )
-def test_a_folder_without_what_is_read_says_what_to_give(
+def test_a_folder_without_readable_weights_says_what_to_give(
     tmp_path: Path, change: Callable[[Path], object], says: str
 ) -> None:
     change(saved(tmp_path / "model"))

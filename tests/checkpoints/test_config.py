@@ -96,7 +96,7 @@ def test_what_is_not_built_is_refused_by_its_key(edit: dict[str, Any], says: str
     ("edit", "says"),
     [
         ({"general.architecture": "falcon"}, "'falcon'"),
-        ({"llama.rope.dimension_count": 32}, "32 rotated elements of 64"),
+        ({"llama.rope.dimension_count": 32}, "32 rotated elements, not 64"),
         ({"llama.rope.scaling.type": "longrope"}, "'longrope'"),
         ({"llama.block_count": None}, "block_count"),
         ({"llama.block_count": 2**32 - 1}, "layers"),

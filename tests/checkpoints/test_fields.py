@@ -164,7 +164,7 @@ def test_the_defaults_are_those_of_transformers() -> None:
     assert from_hugging_face(wide | {"num_key_value_heads": None}).kv_heads == 64
 
 
-def test_a_window_that_cuts_nothing_is_no_window() -> None:
+def test_a_window_as_long_as_the_context_is_accepted() -> None:
     plain = hugging_face({}, "qwen3")
     window = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}
 
@@ -204,7 +204,7 @@ def test_every_field_of_the_owners_is_in_a_table(source: str) -> None:
         assert list(unknown_fields(dict.fromkeys(NAMES[source]), HF_FIELDS)) == []
 
 
-def test_a_field_in_no_table_is_unknown() -> None:
+def test_a_field_outside_the_tables_is_unknown() -> None:
     assert unknown_settings({"model_type": "llama", "hidden_size": 8, "warp": 1, "weft": None}) == ("warp", "weft")
     old = {"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0, "warp": 1, "beta_fast": 32}}
     assert unknown_settings(old) == ("rope_scaling.warp", "rope_scaling.beta_fast")
@@ -286,7 +286,7 @@ def test_a_gguf_without_vocab_size_has_the_rows_of_its_embedding() -> None:
     del metadata["llama.vocab_size"]
 
     assert from_gguf(metadata, tied_embeddings=True, rows=512) == gguf({})
-    with pytest.raises(UnsupportedModel, match="the number of tokens is 512, and token_embd"):
+    with pytest.raises(UnsupportedModel, match="the number of tokens is 512, but token_embd"):
         from_gguf(metadata, tied_embeddings=True, rows=500)
 
 

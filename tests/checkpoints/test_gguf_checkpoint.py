@@ -95,13 +95,13 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["tokens", "token_type", "merges"])
 def test_metadata_that_is_needed_and_missing_is_named(key: str) -> None:
-    with pytest.raises(CheckpointError, match=rf"lacks tokenizer\.ggml\.{key}"):
+    with pytest.raises(CheckpointError, match=rf"the GGUF has no tokenizer\.ggml\.{key}"):
         text_of_gguf({name: value for name, value in TOKENIZER.items() if not name.endswith(key)}, Path("m.gguf"))
 
 
 @pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "no_vocab", None])
 def test_a_tokenizer_of_another_kind_is_refused(model: str | None) -> None:
-    has = "no tokenizer" if model is None else f"a tokenizer of kind {model!r}"
+    has = "no tokenizer" if model is None else f"a tokenizer of the unknown kind {model!r}"
     with pytest.raises(CheckpointError, match=f"the GGUF has {has}"):
         text_of_gguf(TOKENIZER | {"tokenizer.ggml.model": model}, Path("m.gguf"))
 
@@ -135,16 +135,16 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        ({"tokens": ["a", "a", "ab"]}, "2 of them different"),
+        ({"tokens": ["a", "a", "ab"]}, "2 of them distinct"),
         ({"tokens": ["a", "b", 3]}, "tokens in the GGUF is not a list of str"),
         ({"tokens": "ab"}, "tokens in the GGUF is not a list of str"),
-        ({"token_type": [1, 1]}, "2 types"),
+        ({"token_type": [1, 1]}, "2 token types"),
         ({"token_type": [1, 1, 1.5]}, "token_type in the GGUF is not a list of int"),
         ({"merges": ["ab"]}, "merge 'ab'"),
         ({"merges": ["a c"]}, "merge 'a c'"),
         ({"merges": ["b a"]}, "merge 'b a'"),
         ({"merges": [1]}, "merges in the GGUF is not a list of str"),
-        ({"model": ["gpt2"]}, "tokenizer of kind"),
+        ({"model": ["gpt2"]}, "tokenizer of the unknown kind"),
     ],
 )
 def test_a_damaged_tokenizer_is_refused(edit: dict[str, Any], says: str) -> None:
@@ -161,7 +161,7 @@ def test_a_list_longer_than_its_file_is_refused_at_once(tmp_path: Path, count: i
     cut = data[:types] + count.to_bytes(8, "little") + bytes(4 * 100)
     (tmp_path / "m.gguf").write_bytes(cut)
 
-    with pytest.raises(CheckpointError, match="not a whole GGUF file"):
+    with pytest.raises(CheckpointError, match="not a complete GGUF file"):
         GgufCheckpoint(tmp_path / "m.gguf")
 
 

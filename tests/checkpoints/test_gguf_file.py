@@ -59,7 +59,7 @@ def test_missing_parts_are_named(tmp_path: Path) -> None:
     second.unlink()
     third.unlink()
 
-    with pytest.raises(CheckpointError, match=rf"is part 1 of 3, and {second.name}, {third.name} is not in its folder"):
+    with pytest.raises(CheckpointError, match=rf"is part 1 of 3, but its folder has no {second.name}, {third.name}"):
         GgufCheckpoint(first)
 
 
@@ -68,7 +68,7 @@ def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"is part 2 of 3; give the first: .*{first.name}"):
         GgufCheckpoint(second)
     renamed = first.rename(first.with_name("model.gguf"))
-    with pytest.raises(CheckpointError, match=r"is part 1 of 3, and is not called NAME-00001-of-00003\.gguf"):
+    with pytest.raises(CheckpointError, match=r"is part 1 of 3 but is not named NAME-00001-of-00003\.gguf"):
         GgufCheckpoint(renamed)
 
     first, second, third = split(tmp_path / "b")
@@ -77,7 +77,7 @@ def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         GgufCheckpoint(first)
 
     first, *_ = split(tmp_path / "c", **{"split.tensors.count": 99})
-    with pytest.raises(CheckpointError, match=rf"have {len(LLAMA.all())} tensors, and should have 99"):
+    with pytest.raises(CheckpointError, match=rf"have {len(LLAMA.all())} tensors; split.tensors.count is 99"):
         GgufCheckpoint(first)
 
     first, second, _ = split(tmp_path / "d")
@@ -164,7 +164,7 @@ NESTED = array(9, 1, array(9, 1, array(9, 1, array(9, 1, array(9, 1, array(4, 0,
         (header(pair(b"k", 4, bytes(4)), pair(b"k", 4, bytes(4))), "has 'k' twice"),
         (header(pair(b"k", 9, array(0, 2**40, b""))), "ends within 'k'"),
         (header(pair(b"k", 9, array(8, 2**64 - 1, b""))), "ends within 'k'"),
-        (header(pair(b"k", 9, NESTED)), "nests lists too deeply"),
+        (header(pair(b"k", 9, NESTED)), "has lists nested too deeply"),
         (header(pair(b"k", 9, array(0, 2**22 + 1, bytes(2**22 + 1)))), "more than 4,194,304 entries"),
         (header(pair(b"general.alignment", 4, bytes(4))), "general.alignment is 0"),
         (header(pair(b"general.alignment", 4, struct.pack("<I", 48))), "general.alignment is 48"),
@@ -227,11 +227,11 @@ def test_without_the_package_gguf_a_line_says_how_to_get_it(tmp_path: Path, monk
     path = written(tmp_path / "m.gguf")
     monkeypatch.setitem(sys.modules, "gguf", None)
 
-    with pytest.raises(CheckpointError, match=r"needs the package gguf; .*\[gguf\]"):
+    with pytest.raises(CheckpointError, match=r"needs the package gguf, which is not installed; .*\[gguf\]"):
         read_gguf(path)
 
 
-def test_a_fifo_is_no_gguf(tmp_path: Path) -> None:
+def test_a_fifo_is_not_a_gguf_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
         build("llama", tmp_path / "out", checkpoint=tmp_path / "pipe", target="host")

@@ -108,7 +108,7 @@ def test_a_beginning_is_put_first_where_the_file_or_its_pre_tokenizer_says_so(
     assert text(**settings).bos == bos
 
 
-def test_a_sentencepiece_vocabulary_has_its_usual_ids_where_no_key_gives_them() -> None:
+def test_missing_ids_of_a_sentencepiece_vocabulary_have_defaults() -> None:
     found = text(model="llama", scores=[0.0] * 8, eos_token_id=None)
 
     assert (found.bos, found.stop_ids) == (1, (2,))
@@ -133,10 +133,10 @@ def test_templates_know_the_tokens_that_keys_name() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"add_bos_token": True}, r"puts a beginning before a text, and has no tokenizer\.ggml\.bos_token_id"),
-        ({"pre": "llama-bpe"}, "puts a beginning before a text"),
+        ({"add_bos_token": True}, r"add_bos_token in the GGUF is true, but tokenizer\.ggml\.bos_token_id is missing"),
+        ({"pre": "llama-bpe"}, "bos_token_id is missing"),
         ({"add_bos_token": 1}, "add_bos_token in the GGUF is 1, not of type bool"),
-        ({"add_eos_token": True}, "add_eos_token in the GGUF is True, and a prompt that ends"),
+        ({"add_eos_token": True}, "add_eos_token in the GGUF is True: a prompt that ends"),
         ({"add_sep_token": True}, "add_sep_token"),
         ({"add_space_prefix": True}, "add_space_prefix"),
         ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces"),
@@ -144,7 +144,7 @@ def test_templates_know_the_tokens_that_keys_name() -> None:
         ({"normalizer.strip_accents": True}, "normalizer.strip_accents"),
         ({"precompiled_charsmap": [1]}, "precompiled_charsmap"),
         ({"suppress_tokens": [5]}, "suppress_tokens"),
-        ({"eos_token_id": 8}, "eos_token_id in the GGUF is 8, and it has 8 tokens"),
+        ({"eos_token_id": 8}, "eos_token_id in the GGUF is 8, but it has 8 tokens"),
         ({"eot_token_id": 4_000_000_000}, "eot_token_id in the GGUF is 4000000000"),
         ({"bos_token_id": "4"}, "bos_token_id in the GGUF is '4', not of type int"),
         ({"token_type": [1, 1, 1, 3, 3, 3, 3, 0]}, "'<pad>' has the unknown type 0"),
@@ -159,5 +159,5 @@ def test_settings_that_are_not_obeyed_are_refused_by_name(settings: dict[str, An
 
 
 @pytest.mark.parametrize("key", ["add_eos_token", "add_sep_token", "add_space_prefix", "remove_extra_whitespaces"])
-def test_settings_that_are_off_are_no_obstacle(key: str) -> None:
+def test_settings_that_are_off_are_accepted(key: str) -> None:
     assert text(**{key: False}) == text()

@@ -129,7 +129,7 @@ def test_each_pre_tokenizer_splits_the_page_in_its_own_way(tmp_path: Path) -> No
     assert len(set(ids.values())) == len(PRE_TOKENIZERS) - 2
 
 
-def test_the_default_splits_as_its_owner_says(tmp_path: Path) -> None:
+def test_the_default_pre_tokenizer_splits_as_in_llama_cpp(tmp_path: Path) -> None:
     # llama.cpp: punctuation on its own, then GPT-2's words, then digits from the left in threes.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: id for id, token in enumerate([*alphabet, "Ġa", "..", "12", "123", "4", "Ġ."]) if token}
@@ -240,11 +240,11 @@ def test_integer_scores_are_scores() -> None:
 @pytest.mark.parametrize(
     ("edits", "says"),
     [
-        ({"scores": [-1000.0] * 13}, "one score"),
+        ({"scores": [-1000.0] * 13}, "the same score"),
         ({"scores": [float("nan")] * 13}, "is not a number"),
         ({"scores": [0.0]}, "1 scores for 13 tokens"),
-        ({"scores": None}, "lacks tokenizer.ggml.scores"),
-        ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 5, 1, 1]}, "'ab' is unused, and part of texts"),
+        ({"scores": None}, "the GGUF has no tokenizer.ggml.scores"),
+        ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 5, 1, 1]}, "'ab' is marked as unused"),
         ({"token_type": [2, 3, 3, 3, 4, 6, 6, 1, 1, 1, 7, 1, 1]}, "'ab' has the unknown type 7"),
         ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces"),
         ({"precompiled_charsmap": [1, 2]}, "precompiled_charsmap"),

@@ -112,7 +112,7 @@ def test_a_tensor_of_another_dtype_is_refused(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("qwen3"))
     save_tensors(folder / "model.safetensors", {"model.norm.weight": np.ones(128, np.int8)})
 
-    with pytest.raises(CheckpointError, match="stored as I8"):
+    with pytest.raises(CheckpointError, match="has the dtype I8"):
         HuggingFaceCheckpoint(folder).tensor("model.norm.weight")
 
 
@@ -144,7 +144,7 @@ def read_everything(folder: Path) -> None:
         ("tokenizer_config.json", '{"chat_template": [{"name": ["default"], "template": "T"}]}', "chat_template is"),
         ("tokenizer_config.json", '{"chat_template": 3}', "chat_template is 3"),
         ("chat_template.jinja", b"caf\xe9", "not UTF-8 at byte 3"),
-        ("tokenizer.json", tokenizer_json("<s> <s> $A"), "puts 2 ids before a text"),
+        ("tokenizer.json", tokenizer_json("<s> <s> $A"), "puts 2 ids before every text"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str | bytes, says: str) -> None:
@@ -164,7 +164,7 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [["a"], True, [True], "2", 2.0, {"id": 2}, [[2]]])
-def test_stop_ids_that_are_none_are_refused(tmp_path: Path, stop: object) -> None:
+def test_invalid_stop_ids_are_refused(tmp_path: Path, stop: object) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": stop}))
 
@@ -186,7 +186,9 @@ SETTINGS = ("config.json", "tokenizer.json", "generation_config.json", "model.sa
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str, place: Callable[[Path], None]) -> None:
+def test_what_is_not_a_regular_file_is_refused_at_once(
+    tmp_path: Path, name: str, place: Callable[[Path], None]
+) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     (folder / name).unlink(missing_ok=True)
     place(folder / name)
@@ -201,11 +203,11 @@ def test_a_file_far_too_long_is_not_read(tmp_path: Path, name: str) -> None:
     (folder / name).touch()
     os.truncate(folder / name, 2**40)
 
-    with pytest.raises(CheckpointError, match=rf"{name} has 1,099,511,627,776 bytes, more than the 67,108,864"):
+    with pytest.raises(CheckpointError, match=rf"{name} has 1,099,511,627,776 bytes; the limit is 67,108,864"):
         read_everything(folder)
 
 
-def test_a_weights_file_that_goes_away_is_the_checkpoints_fault(tmp_path: Path) -> None:
+def test_a_weights_file_that_disappears_is_an_error_of_the_checkpoint(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     checkpoint = HuggingFaceCheckpoint(folder)
     checkpoint.tensor("model.norm.weight")
@@ -215,11 +217,11 @@ def test_a_weights_file_that_goes_away_is_the_checkpoints_fault(tmp_path: Path) 
         checkpoint.tensor("model.norm.weight")
 
 
-def test_a_weights_file_that_is_cut_meanwhile_is_the_checkpoints_fault(tmp_path: Path) -> None:
+def test_a_weights_file_that_is_truncated_is_an_error_of_the_checkpoint(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", random("llama"))
     checkpoint = HuggingFaceCheckpoint(folder)
     checkpoint.tensor("model.norm.weight")
     os.truncate(folder / "model.safetensors", 3000)
 
-    with pytest.raises(CheckpointError, match=r"model\.safetensors has been cut off since"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors was truncated while it was read"):
         checkpoint.tensor("model.norm.weight")

@@ -209,7 +209,7 @@ def test_a_setting_of_generation_that_would_change_the_choice_is_refused(tmp_pat
     path = folder(tmp_path / "odd", generation_config={field: "odd"})
     (path / "tokenizer.json").unlink()  # prompts of ids are continued, too
 
-    with pytest.raises(UnsupportedModel, match=f"^{field} in generation_config.json is 'odd'; .*take it out"):
+    with pytest.raises(UnsupportedModel, match=f"^{field} in generation_config.json is 'odd'; .*remove it"):
         text_of_folder(path, CONFIG)
     for number, value in enumerate((None, *GENERATION_FIELDS[field].unless)):
         with_it = folder(tmp_path / str(number), generation_config={field: value})
@@ -286,34 +286,38 @@ TWICE = processors.TemplateProcessing(single="<begin> $A $A", special_tokens=[("
 @pytest.mark.parametrize(
     ("processor", "settings", "says"),
     [
-        ("<begin> $A <end>", {}, "puts '<end>' behind every text"),
-        ("$A <end>", {"add_eos_token": True}, "puts '<end>' behind every text"),
-        (processors.BertProcessing(("<end>", END), ("<begin>", BEGIN)), {}, "puts '<end>' behind every text"),
-        ("<begin> <begin> $A", {}, "puts 2 ids before a text"),
-        (processors.Sequence([STARTS, STARTS]), {}, "puts 2 ids before a text"),
-        (TWICE, {}, "a template with 2 texts"),
-        ("<begin> $A", {"add_bos_token": False}, "add_bos_token: False, and .* adds one"),
-        ("$A", {"add_bos_token": True}, "add_bos_token: True, and .* adds none"),
-        ("$A", {"add_eos_token": True}, "add_eos_token: True, and .* adds none"),
-        ("$A <end>", {"add_eos_token": False}, "add_eos_token: False, and .* adds one"),
+        ("<begin> $A <end>", {}, "puts '<end>' after every text"),
+        ("$A <end>", {"add_eos_token": True}, "puts '<end>' after every text"),
+        (processors.BertProcessing(("<end>", END), ("<begin>", BEGIN)), {}, "puts '<end>' after every text"),
+        ("<begin> <begin> $A", {}, "puts 2 ids before every text"),
+        (processors.Sequence([STARTS, STARTS]), {}, "puts 2 ids before every text"),
+        (TWICE, {}, "template with 2 texts"),
+        ("<begin> $A", {"add_bos_token": False}, "add_bos_token: False, but .* adds one"),
+        ("$A", {"add_bos_token": True}, "add_bos_token: True, but .* does not add one"),
+        ("$A", {"add_eos_token": True}, "add_eos_token: True, but .* does not add one"),
+        ("$A <end>", {"add_eos_token": False}, "add_eos_token: False, but .* adds one"),
         ("$A", {"split_special_tokens": True}, "split_special_tokens"),
         ("$A", {"bos_token": 3}, "bos_token is 3"),
         ("$A", {"eos_token": ""}, "eos_token is ''"),
         ("$A", {"eos_token": {"lstrip": True}}, "eos_token is"),
-        ("$A", {"unk_token": "\ud800"}, "unk_token has half a character"),
-        ("$A", {"chat_template": "\ud800"}, "chat_template has half a character at 0"),
-        ("$A", {"chat_template": [{"name": "default", "template": "x\udfff"}]}, "chat_template has half a character"),
-        ("$A", {"eos_token": {"content": "<end>", "lstrip": "no"}}, "eos_token is .* flags are not all"),
+        ("$A", {"unk_token": "\ud800"}, "unk_token has an unpaired surrogate"),
+        ("$A", {"chat_template": "\ud800"}, "chat_template has an unpaired surrogate at 0"),
+        (
+            "$A",
+            {"chat_template": [{"name": "default", "template": "x\udfff"}]},
+            "chat_template has an unpaired surrogate",
+        ),
+        ("$A", {"eos_token": {"content": "<end>", "lstrip": "no"}}, "eos_token is .* flags must be"),
         ("$A", {"added_tokens_decoder": {"9" * 5000: "<a>"}}, "added_tokens_decoder is not an object"),
         ("$A", {"extra_special_tokens": "<end>"}, "extra_special_tokens is '<end>'"),
         ("$A", {"additional_special_tokens": [3]}, "additional_special_tokens is 3"),
         ("$A", {"added_tokens_decoder": []}, "added_tokens_decoder is not an object"),
         ("$A", {"added_tokens_decoder": {"x": "<a>"}}, "added_tokens_decoder is not an object"),
-        ("$A", {"added_tokens_decoder": {"256": {"content": "<end>", "special": 1}}}, "flags are not all"),
+        ("$A", {"added_tokens_decoder": {"256": {"content": "<end>", "special": 1}}}, "flags must be"),
         (
             "$A",
             {"added_tokens_decoder": {"7": {"content": "<end>"}}},
-            "gives '<end>' the id 256, the files next to it 7",
+            "gives '<end>' the id 256; other files say 7",
         ),
         ("$A", {"added_tokens_decoder": {"999": {"content": "<new>"}}}, "gives '<new>' the id 260"),
     ],
@@ -343,11 +347,11 @@ def test_the_older_files_are_checked_as_well(tmp_path: Path, name: str, content:
         text_of_folder(folder(tmp_path / "m", **{name: content}), CONFIG)
 
 
-def test_a_template_with_a_token_that_has_no_ids_is_refused(tmp_path: Path) -> None:
+def test_a_template_with_an_unknown_token_is_refused(tmp_path: Path) -> None:
     path = folder(tmp_path / "m", library("<begin>", "<end>", template="<begin> $A"), tokenizer_config={})
     document = json.loads((path / "tokenizer.json").read_text())
     document["post_processor"]["single"][0]["SpecialToken"]["id"] = "<other>"
     (path / "tokenizer.json").write_text(json.dumps(document))
 
-    with pytest.raises(CheckpointError, match="a template with the token '<other>', which has no ids"):
+    with pytest.raises(CheckpointError, match="template with the unknown token '<other>'"):
         text_of_folder(path, CONFIG)

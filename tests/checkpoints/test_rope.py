@@ -86,9 +86,9 @@ def test_settings_without_a_value_are_as_transformers_takes_them() -> None:
         ({"rope_type": "dynamic", "factor": 2.0}, "'dynamic'"),
         ({"rope_type": "longrope", "factor": 2.0}, "'longrope'"),
         ({"rope_type": "proportional"}, "'proportional'"),
-        ({"type": "mrope", "rope_type": "default"}, "rope_type is 'default', and type 'mrope'"),
-        ({"rope_type": None}, "type None"),
-        ({"rope_type": ["yarn"]}, "type .'yarn'."),
+        ({"type": "mrope", "rope_type": "default"}, "rope_type is 'default', but type is 'mrope'"),
+        ({"rope_type": None}, "type of RoPE scaling None"),
+        ({"rope_type": ["yarn"]}, "type of RoPE scaling .'yarn'."),
         ({"rope_type": "linear"}, "factor in the model's config is None"),
         ({"rope_type": "linear", "factor": 0}, "factor .* is 0, not a number above 0"),
         ({"rope_type": "linear", "factor": "4"}, "factor .* is '4'"),
@@ -106,23 +106,23 @@ def test_settings_without_a_value_are_as_transformers_takes_them() -> None:
         (YARN | {"attn_factor": 2.0}, "attn_factor is 2.0"),
         (YARN | {"rope_theta": 1.0}, "yarn with"),
         (LLAMA3 | {"low_freq_factor": None}, "low_freq_factor"),
-        (LLAMA3 | {"high_freq_factor": 1.0}, "high_freq_factor is 1, and low_freq_factor 1"),
+        (LLAMA3 | {"high_freq_factor": 1.0}, "high_freq_factor 1 is not above low_freq_factor 1"),
         ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"full_attention": {"rope_type": "default"}}, "full_attention is"),
     ],
 )
-def test_what_no_table_can_be_made_of_is_refused(rope: dict[str, Any], says: str) -> None:
+def test_invalid_rope_settings_are_refused(rope: dict[str, Any], says: str) -> None:
     with pytest.raises(UnsupportedModel, match=says):
         scaled(**rope)
 
 
 def test_two_names_of_one_setting_must_agree() -> None:
     both = SMALL | {"rope_scaling": YARN, "rope_parameters": YARN | {"factor": 8.0}}
-    with pytest.raises(UnsupportedModel, match="two names of one setting"):
+    with pytest.raises(UnsupportedModel, match="they name the same setting"):
         from_hugging_face(both)
-    with pytest.raises(UnsupportedModel, match="rope_theta is 10000 in the config and 5 in its rope settings"):
+    with pytest.raises(UnsupportedModel, match="rope_theta is 10000 in the config and 5 in its RoPE settings"):
         from_hugging_face(SMALL | {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5.0}})
-    with pytest.raises(UnsupportedModel, match="is 32 in the config and 64 in its rope settings"):
+    with pytest.raises(UnsupportedModel, match="is 32 in the config and 64 in its RoPE settings"):
         from_hugging_face(SMALL | {"rope_scaling": YARN, "original_max_position_embeddings": 32})
 
     assert from_hugging_face(both | {"rope_parameters": YARN}) == scaled(**YARN)
@@ -130,7 +130,7 @@ def test_two_names_of_one_setting_must_agree() -> None:
 
 def scored(folder: Path) -> float:
     with load(folder, capacity=64) as executable:
-        return score(executable, Tokenizer.load(folder), IDS).nll
+        return score(executable, Tokenizer.load(folder).settings, IDS).nll
 
 
 def saved(folder: Path, checkpoint: SharpCheckpoint, rope: dict[str, Any]) -> Path:
@@ -232,12 +232,12 @@ def test_the_attention_factor_of_gguf_multiplies() -> None:
 @pytest.mark.parametrize(
     ("factors", "says"),
     [
-        (np.ones(7, np.float32), "7 factors are given for the 32"),
-        (np.zeros(32, np.float32), "not above 0"),
-        (np.full(32, np.nan, np.float32), "not above 0"),
+        (np.ones(7, np.float32), "there are 7 factors for 32"),
+        (np.zeros(32, np.float32), "not positive"),
+        (np.full(32, np.nan, np.float32), "not positive"),
     ],
 )
-def test_factors_that_divide_no_frequencies_are_refused(tmp_path: Path, factors: Any, says: str) -> None:
+def test_invalid_factors_of_frequencies_are_refused(tmp_path: Path, factors: Any, says: str) -> None:
     checkpoint = SharpCheckpoint("llama")
     tensors = gguf_tensors(checkpoint.config, checkpoint.all()) | {"rope_freqs.weight": factors}
     path = write_gguf(tmp_path / "m.gguf", gguf_metadata(checkpoint.config), tensors)

@@ -181,7 +181,7 @@ CALL = ("both", "--set", "n=4", "--in", "first=b.npy", "--in", "second=b.npy")
         ([*CALL, "--set", "n=4"], ["--set gives 'n' twice"]),
         ([*CALL, "--in", "first=b.npy"], ["--in gives 'first' twice"]),
         ([*CALL, "--out", "out_first=y.npy", "--out", "out_first=z.npy"], ["--out gives 'out_first' twice"]),
-        ([*CALL, "--out", "out_first=y.npy", "--out", "out_second=./y.npy"], ["are both to be written to"]),
+        ([*CALL, "--out", "out_first=y.npy", "--out", "out_second=./y.npy"], ["would both be written to"]),
         ([*CALL, "--set", "m=4"], ["unknown symbol 'm'", "the symbols are n"]),
         (["both", "--in", "first=b.npy", "--in", "second=b.npy"], ["no value for n", "--set NAME=N"]),
         *(
@@ -210,7 +210,7 @@ CALL = ("both", "--set", "n=4", "--in", "first=b.npy", "--in", "second=b.npy")
     ],
     ids=lambda value: " ".join(value)[-60:],
 )
-def test_a_users_mistake_is_one_line(
+def test_a_users_mistake_is_one_error(
     kern: Kern, copies: Path, work: Path, options: list[str], words: list[str]
 ) -> None:
     before = sorted(os.listdir())
@@ -258,7 +258,7 @@ PLAIN = "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}\n"
     }.items(),
     ids=lambda pair: pair[0],
 )
-def test_a_file_that_is_no_array_is_refused(
+def test_a_file_that_is_not_an_array_is_refused(
     kern: Kern, copies: Path, work: Path, make: tuple[str, Callable[[Path], object]]
 ) -> None:
     make[1](Path("bad.npy"))

@@ -49,7 +49,7 @@ def answers(lines: list[str], count: int, system: str = "") -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("spec", [[], ["--spec"], ["--spec", "host"]])
+@pytest.mark.parametrize("spec", [[], ["--spec"]])
 def test_each_line_is_answered(talk: Talk, spec: list[str]) -> None:
     done = talk(b"hello\n\nand then?\r\nwhy", "--max-tokens", 9, *spec)
     said = answers(["hello", "and then?", "why"], 9)
@@ -98,12 +98,11 @@ def test_a_full_capacity_is_one_line(talk: Talk) -> None:
     [
         (b"\xff\n", [], "stdin is not UTF-8 at byte 0 of a line"),
         (b"hello\n", ["--stop", ""], "a stop string is empty"),
-        (b"hello\n", ["--spec=gpu"], "'gpu' is not one of 'device', 'host'"),
         (b"hello\n", ["--capacity", 0], "--capacity"),
         (b"hello\n", ["--max-tokens", 0], "--max-tokens"),
     ],
 )
-def test_a_users_mistake_is_one_line(talk: Talk, said: bytes, options: list[object], says: str) -> None:
+def test_a_users_mistake_is_one_error(talk: Talk, said: bytes, options: list[object], says: str) -> None:
     done = talk(said, *options)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
@@ -196,7 +195,7 @@ def until(master: int, wanted: bytes) -> bytes:
 def test_run_ends_before_a_stop_string_and_says_which_kind(kern: Kern, toy: Path) -> None:
     prompt = ("--prompt", "hello", "--max-tokens", 9, "--capacity", 64)
     whole = text_of(continuation(ids_of("hello"), 9))
-    for more in ([], ["--spec"], ["--spec", "host"], ["--ignore-stop"]):
+    for more in ([], ["--spec"], ["--ignore-stop"]):
         found = kern("run", toy, *prompt, "--stop", whole[4:6], *more, "--json").json
         assert (found["text"], found["stop"]) == (whole[:4], "stop_text")
         assert found["output_ids"] == ids_of(whole[:6])

@@ -32,7 +32,7 @@ def limited(kind: int, limit: int, *command: object, **streams: object) -> subpr
 
 @ONE_FAMILY
 @pytest.mark.parametrize(("limit", "command"), [(5, "verify"), (5, "run"), (7, "run")])
-def test_too_few_open_files_are_said_and_no_folder_is_called_invalid(tiny: Path, limit: int, command: str) -> None:
+def test_too_few_open_files_are_reported_and_do_not_make_a_folder_invalid(tiny: Path, limit: int, command: str) -> None:
     more = ["--prompt-ids", "1,2", "--max-tokens", "1"] if command == "run" else []
     done = limited(resource.RLIMIT_NOFILE, limit, command, tiny, *more)
     assert done.returncode == 2
@@ -45,7 +45,7 @@ def test_too_few_open_files_are_said_and_no_folder_is_called_invalid(tiny: Path,
     assert "K1" not in done.stderr
 
 
-def test_a_compiler_that_cannot_be_started_is_not_called_missing(tmp_path: Path) -> None:
+def test_a_compiler_that_cannot_be_started_is_not_reported_as_missing(tmp_path: Path) -> None:
     build = ("build", "llama", "--random", "--config", "tiny", "--target", "host", "-o", tmp_path / "out")
     done = limited(resource.RLIMIT_NOFILE, 6, *build)
     assert done.stderr.splitlines() == [
@@ -57,7 +57,7 @@ def test_a_compiler_that_cannot_be_started_is_not_called_missing(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_output_that_may_not_grow_is_not_called_unwritable(tmp_path: Path) -> None:
+def test_an_output_at_its_size_limit_is_not_reported_as_unwritable(tmp_path: Path) -> None:
     with (tmp_path / "schema").open("w") as file:
         done = limited(resource.RLIMIT_FSIZE, 100, "schema", stdout=file)
     assert done.returncode == 2
@@ -112,7 +112,7 @@ def test_other_errors_have_their_own_help(monkeypatch: pytest.MonkeyPatch) -> No
         assert help_for(error) is None
 
 
-def test_without_a_limit_the_machine_itself_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_limit_the_machine_itself_is_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda number: (resource.RLIM_INFINITY,) * 2)
     assert help_for(OSError(12, "Cannot allocate memory")) == "the machine has no more memory: close other programs"
     assert help_for(RuntimeError("Cannot allocate memory")) is None

@@ -79,7 +79,7 @@ def test_run_streams_and_reports_on_stderr(kern: Kern, tiny: Path) -> None:
         (["--prompt-ids", "1", "--weights", "x" * 300], ["K1017"]),
     ],
 )
-def test_a_users_mistake_is_one_line(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
+def test_a_users_mistake_is_one_error(kern: Kern, tiny: Path, options: list[str], words: list[str]) -> None:
     refused(kern("run", tiny, *options), *words)
 
 
@@ -290,7 +290,7 @@ def test_inspect_shows_a_bound_of_zero(kern: Kern, tiny: Path, tmp_path: Path) -
     assert "unused_by_shapes 0…0" in kern("inspect", folder).out
 
 
-def test_junk_in_the_thread_count_is_said(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_thread_count_is_reported(kern: Kern, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERN_THREADS", "many")
     refused(kern("run", tiny, *IDS), "KERN_THREADS")
 
@@ -567,7 +567,7 @@ def test_a_full_device_is_one_line(tiny: Path) -> None:
 
 @ONE_FAMILY
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "1"), (">&- 2>&-", "")])
-def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: str) -> None:
+def test_a_closed_output_gives_no_traceback(tiny: Path, closed: str, out: str) -> None:
     command = process("run", tiny, "--prompt-ids", "1,2,3", "--max-tokens", 1)
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
@@ -576,7 +576,7 @@ def test_an_output_that_is_closed_is_no_traceback(tiny: Path, closed: str, out: 
 
 
 @ONE_FAMILY
-def test_a_reader_that_goes_away_is_no_traceback(tiny: Path) -> None:
+def test_a_reader_that_closes_the_pipe_gives_no_traceback(tiny: Path) -> None:
     command = process("run", tiny, *IDS, "--max-tokens", 100, "--ignore-stop")
     with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -639,26 +639,50 @@ def test_an_error_is_json_too_where_json_is_asked_for(kern: Kern, tmp_path: Path
         assert done.err == f"kern: error[{code}]: {error['message']}\nhelp: {error['help']}\n"
 
 
-@pytest.mark.parametrize(
-    "command", [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1), ("chat",)]
-)
-def test_a_tokenizer_and_weights_of_two_builds_are_not_put_together(
-    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
-) -> None:
-    folder = shutil.copytree(tiny, tmp_path / "model")
-    load = Tokenizer.load.__func__  # type: ignore[attr-defined]
+COMMANDS = [("run", *IDS), ("score", "--text", "README.md"), ("bench", "--steps", 1, "--decode-only")]
 
-    def load_and_replace(cls: type[Tokenizer], path: Path) -> object:
-        read = load(cls, path)
-        folder.rename(tmp_path / "old")
-        shutil.copytree(tiny, folder)
-        return read
 
-    monkeypatch.setattr(Tokenizer, "load", classmethod(load_and_replace))
+@pytest.fixture
+def any_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder has a tokenizer, of which any text is three tokens."""
     monkeypatch.setattr(Tokenizer, "has_vocabulary", True)
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text: [1, 2, 3])
-    monkeypatch.setattr("kern.cli.chat.chat_prompt", lambda *said: [1, 2, 3])
-    refused(kern(command[0], folder, *command[1:]), "was replaced while it was loaded", "start again")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_folder_is_opened_once(kern: Kern, tiny: Path, any_text: None, command: tuple[object, ...]) -> None:
+    opened: list[str] | None = []
+
+    def note(event: str, args: tuple[object, ...]) -> None:
+        if opened is not None and event == "open" and str(args[0]).startswith(str(tiny)):
+            opened.append(str(args[0]))
+
+    sys.addaudithook(note)
+    done = kern(command[0], tiny, *command[1:])
+    found, opened = opened, None  # a hook stays for good
+    assert (done.code, found) == (0, [str(tiny)])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_replaced_while_it_is_open_runs_as_it_was(
+    kern: Kern, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_text: None, command: tuple[object, ...]
+) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    read = Tokenizer.load.__func__  # type: ignore[attr-defined]
+
+    def read_and_replace(cls: type[Tokenizer], opened: object) -> object:
+        tokenizer = read(cls, opened)
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+        (folder / "manifest.json").write_text("{}")
+        return tokenizer
+
+    monkeypatch.setattr(Tokenizer, "load", classmethod(read_and_replace))
+    done = kern(command[0], folder, *command[1:], "--json")
+    assert done.code == 0, done
+    if command[0] == "run":
+        monkeypatch.undo()
+        assert done.json["output_ids"] == kern(command[0], tiny, *command[1:], "--json").json["output_ids"]
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -38,7 +38,7 @@ def test_a_valid_folder_is_ok(kern: Kern, tiny: Path) -> None:
     assert kern("verify", tiny, "--target", "host").code == 0
 
 
-def test_a_fault_is_shown_like_a_compilers(kern: Kern, tmp_path: Path) -> None:
+def test_a_diagnostic_is_shown_as_compilers_do(kern: Kern, tmp_path: Path) -> None:
     path = written(tmp_path, SAMPLE.read_text().replace('"buf": "qkv"', '"buf": "qvk"', 1))
     done = kern("verify", path)
     assert done.code == 1
@@ -55,7 +55,7 @@ def test_a_fault_is_shown_like_a_compilers(kern: Kern, tmp_path: Path) -> None:
     assert lines[-1] == "1 error"
 
 
-def test_all_faults_are_in_the_json(kern: Kern, tmp_path: Path) -> None:
+def test_all_diagnostics_are_in_the_json(kern: Kern, tmp_path: Path) -> None:
     text = SAMPLE.read_text().replace('"buf": "qkv"', '"buf": "qvk"', 1).replace('"max": 64', '"max": 0', 1)
     done = kern("verify", written(tmp_path, text), "--json")
     assert done.code == 1
@@ -84,7 +84,7 @@ def test_a_long_line_is_cut_around_the_place(kern: Kern, tmp_path: Path) -> None
     assert excerpt[marks.index("^") : marks.rindex("^") + 1] == '"qvk"'
 
 
-def test_a_long_path_with_a_target_is_no_traceback(kern: Kern, tmp_path: Path) -> None:
+def test_a_long_path_with_a_target_gives_no_traceback(kern: Kern, tmp_path: Path) -> None:
     done = kern("verify", tmp_path / ("x" * 300), "--target", "host")
     assert (done.code, done.out) == (2, "")
     assert "Traceback" not in done.err
@@ -92,7 +92,7 @@ def test_a_long_path_with_a_target_is_no_traceback(kern: Kern, tmp_path: Path) -
 
 @pytest.mark.parametrize("variable", ["COLUMNS", "TERMINAL_WIDTH"])
 @pytest.mark.parametrize("width", ["0", "wide", "99999999"])
-def test_a_width_that_no_terminal_has_hides_no_error(tmp_path: Path, variable: str, width: str) -> None:
+def test_an_implausible_terminal_width_hides_no_error(tmp_path: Path, variable: str, width: str) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     command = [sys.executable, "-m", "kern"]
     for args, status, text in (
@@ -125,7 +125,7 @@ def test_unreadable_paths_are_a_usage_error(kern: Kern, tmp_path: Path) -> None:
         assert done.err.startswith("kern: error[")
 
 
-def test_options_for_files_are_said_to_be_idle_without_any(kern: Kern) -> None:
+def test_options_about_files_are_noted_as_unused_for_a_bare_manifest(kern: Kern) -> None:
     for option, value in (("--target", "sm_90"), ("--weights", "x" * 300)):
         done = kern("verify", SAMPLE, option, value)
         assert done.code == 0

@@ -78,16 +78,14 @@ def test_the_launch_that_crashes_in_a_thread_is_named(compile_c: Compile, tmp_pa
 
 
 @pytest.mark.parametrize("way", ["eager", "graph", "profile"])
-def test_it_is_named_each_way(compile_c: Compile, tmp_path: Path, way: str) -> None:
+def test_a_crash_is_named_in_every_way_of_running(compile_c: Compile, tmp_path: Path, way: str) -> None:
     ended = run(tmp_path, compile_c(HEAD + FINE + ALONE % "*(volatile int *)8 = 1"), way)
     assert -ended.returncode == signal.SIGSEGV
     assert "in L1.norm\n" in ended.stderr
 
 
 @pytest.mark.parametrize(("call", "body"), [("exit(0)", ALONE), ("exit(3)", IN_THREADS), ("quick_exit(0)", IN_THREADS)])
-def test_a_kernel_that_exits_is_named_and_is_no_success(
-    compile_c: Compile, tmp_path: Path, call: str, body: str
-) -> None:
+def test_a_kernel_that_exits_is_named_and_fails(compile_c: Compile, tmp_path: Path, call: str, body: str) -> None:
     ended = run(tmp_path, compile_c(HEAD + FINE + body % call, "-fopenmp"))
     assert ended.returncode == 1
     assert ended.stderr == "kern: error[launch-failed]: L1.norm ended the process by exit(): a kernel must return\n"
@@ -95,7 +93,7 @@ def test_a_kernel_that_exits_is_named_and_is_no_success(
 
 
 @pytest.mark.parametrize("way", ["constructor", "destructor"])
-def test_a_constructor_that_exits_is_named_and_is_no_success(compile_c: Compile, tmp_path: Path, way: str) -> None:
+def test_a_constructor_that_exits_is_named_and_fails(compile_c: Compile, tmp_path: Path, way: str) -> None:
     leaving = f"__attribute__(({way})) static void leave(void) {{ exit(0); }}"
     path = tmp_path / "module.so"
     path.write_bytes(compile_c(HEAD + leaving + FINE))
@@ -114,7 +112,7 @@ def test_a_constructor_that_exits_is_named_and_is_no_success(compile_c: Compile,
 
 
 @pytest.mark.parametrize("end", ["sys.exit(5)", "raise KeyboardInterrupt", "os._exit(6)", "os.fork()"])
-def test_the_programs_own_end_is_left_alone(end: str) -> None:
+def test_the_end_of_the_program_itself_is_not_reported(end: str) -> None:
     """Also of a program that embeds the interpreter, and calls exit() itself."""
     code = f"import os, sys\nfrom kern.device.host.device import HostDevice\nHostDevice(threads=1)\n{end}"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
@@ -122,7 +120,7 @@ def test_the_programs_own_end_is_left_alone(end: str) -> None:
     assert "exit()" not in ended.stderr
 
 
-def test_exit_outside_of_any_launch_is_left_alone() -> None:
+def test_exit_outside_of_any_launch_is_not_reported() -> None:
     code = (
         "import ctypes\nfrom kern.device.host.device import HostDevice\n"
         "HostDevice(threads=1)\nctypes.CDLL(None).exit(4)"

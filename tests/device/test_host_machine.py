@@ -1,4 +1,4 @@
-"""What the host device says of the machine: target, threads, limits, bandwidth; and opening devices by name."""
+"""What the host device reports about the machine: target, threads, limits, bandwidth; and opening devices by name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_level_is_reached_only_with_all_its_flags(flags: str, level: str | Non
     assert x86_64_level(flags.split()) == level
 
 
-def test_the_target_is_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_target_is_that_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host_target() in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert host_target() == "aarch64"
@@ -45,7 +45,7 @@ def test_the_target_is_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
         host_target()
 
 
-def test_threads_are_those_asked_for_then_the_environments_then_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_as_requested_or_as_in_the_environment_or_one_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERN_THREADS", "7")
     assert (HostDevice(threads=3).threads, HostDevice().threads) == (3, 7)
     monkeypatch.setenv("KERN_THREADS", "")
@@ -53,14 +53,14 @@ def test_threads_are_those_asked_for_then_the_environments_then_all(monkeypatch:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", " 4", "1025", "9" * 5000, "²"])
-def test_junk_in_the_environment_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_environment_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("KERN_THREADS", text)
     with pytest.raises(ThreadsError, match=r"KERN_THREADS='.*' is not a number of threads") as caught:
         HostDevice()
     assert caught.value.exit_code == 2
 
 
-def test_no_threads_is_refused() -> None:
+def test_zero_threads_are_refused() -> None:
     with pytest.raises(ThreadsError, match="threads=0"):
         HostDevice(threads=0)
 
@@ -92,7 +92,7 @@ def test_the_description_names_target_and_threads() -> None:
     assert two.description.endswith(f", {two.target}, 2 threads")
 
 
-def test_bandwidth_is_measured_and_its_memory_given_back(device: HostDevice) -> None:
+def test_bandwidth_is_measured_and_its_memory_freed(device: HostDevice) -> None:
     before = Path("/proc/self/statm").read_text().split()[0]
     first = device.read_bandwidth()
     after = Path("/proc/self/statm").read_text().split()[0]
@@ -106,6 +106,6 @@ def test_opening_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:x", "host:0", "HOST"])
-def test_an_unknown_name_is_refused_with_the_names_there_are(name: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(DeviceUnavailable, match=f"unknown device '{name}'; the devices are: host"):
         open_device(name)

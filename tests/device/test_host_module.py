@@ -1,4 +1,4 @@
-"""Host modules: loaded from memory, apart from each other, refused with a reason."""
+"""Host modules: loaded from memory, independent of each other, refused with a reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_same_bytes_loaded_twice_are_two_modules(device: HostDevice, compile
     assert [ask(module, "count") for module in (first, first, second, first, second)] == [1, 2, 1, 3, 2]
 
 
-def test_equal_symbols_of_two_modules_do_not_meet(device: HostDevice, compile_c: Compile, ask: Ask) -> None:
+def test_equal_symbols_of_two_modules_are_independent(device: HostDevice, compile_c: Compile, ask: Ask) -> None:
     modules = [device.load_module(compile_c(ANSWER.format(number=number))) for number in (41, 42)]
     assert [ask(module, "answer") for module in modules] == [41, 42]
     modules[0].unload()
@@ -70,7 +70,7 @@ def test_a_module_loaded_after_an_unload_is_the_new_one(
         module.unload()
 
 
-def test_unloading_gives_the_file_back_and_can_be_repeated(device: HostDevice, compile_c: Compile) -> None:
+def test_unloading_closes_the_file_and_can_be_repeated(device: HostDevice, compile_c: Compile) -> None:
     before = os.listdir("/proc/self/fd")
     module = device.load_module(compile_c(COUNTER))
     module.unload()
@@ -88,7 +88,7 @@ def test_openmp_survives_the_module_that_started_it(device: HostDevice, compile_
 
 
 @pytest.mark.parametrize("symbol", ["absent", "", "malloc", "GOMP_parallel", "parallel\0", "hidden"])
-def test_only_the_modules_own_exports_are_functions(device: HostDevice, compile_c: Compile, symbol: str) -> None:
+def test_only_exports_of_the_module_itself_are_functions(device: HostDevice, compile_c: Compile, symbol: str) -> None:
     module = device.load_module(compile_c(PARALLEL, "-fopenmp"))
     with pytest.raises(ModuleError, match="the host module has no function"):
         module.function(symbol)
@@ -97,18 +97,18 @@ def test_only_the_modules_own_exports_are_functions(device: HostDevice, compile_
 @pytest.mark.parametrize(
     "image", [b"", b"not code", b"\x7fELF", b"\x7fELF" + bytes(200)], ids=["empty", "text", "magic", "zeros"]
 )
-def test_bytes_that_are_no_shared_object_are_refused(device: HostDevice, image: bytes) -> None:
+def test_bytes_that_are_not_a_shared_object_are_refused(device: HostDevice, image: bytes) -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(ModuleError, match="a host module cannot be loaded: the module: "):
         device.load_module(image)
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_a_module_that_lacks_a_function_does_not_load(device: HostDevice, compile_c: Compile) -> None:
+def test_a_module_with_an_undefined_symbol_is_refused(device: HostDevice, compile_c: Compile) -> None:
     with pytest.raises(ModuleError, match="undefined symbol: nowhere"):
         device.load_module(compile_c(MISSING))
 
 
-def test_the_device_knows_no_layout_and_no_limits(device: HostDevice, compile_c: Compile) -> None:
+def test_the_host_reports_no_layout_and_no_limits(device: HostDevice, compile_c: Compile) -> None:
     function = device.load_module(compile_c(COUNTER)).function("count")
     assert (function.symbol, function.layout, function.limits.max_threads) == ("count", None, None)

@@ -14,17 +14,18 @@ from kern.engine.sequence import PromptError, Superseded
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text.template_bounds import ChatError
+from support import host_driven
 from support.late import Slow
 from support.talking_toy import Counting, ids_of, talker, text_of, write_talker
 from support.toy_speculation import POSITIONS, ROWS, continuation
 
 WAYS: list[dict[str, Any]] = [
     {},
-    {"host_fed": True},
+    {"host": True},
     {"late": True},
-    {"spec": "device"},
-    {"spec": "device", "late": True},
-    {"spec": "host"},
+    {"spec": True},
+    {"spec": True, "late": True},
+    {"spec": True, "host": True},
 ]
 SAID = ["hello", "and then?", "why", "x" * 40]
 
@@ -39,7 +40,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executable]:
 def talk(executable: Any, *, late: bool = False, template: str | None = None, **options: Any) -> Conversation:
     driven = Slow(executable, asynchronous=True) if late else executable
     tokenizer = talker() if template is None else talker(template)
-    return Conversation(Generator(driven, tokenizer, eager=True, **options))
+    return Conversation(host_driven.generator(driven, tokenizer, eager=True, **options))
 
 
 def done(answer: Generation) -> Generation:
@@ -82,8 +83,8 @@ def test_each_turn_is_that_of_a_fresh_run(oracle: Executable, way: dict[str, Any
     assert [message["role"] for message in conversation.messages] == ["user", "assistant"] * len(SAID)
 
 
-@pytest.mark.parametrize("spec", [None, "device", "host"])
-def test_a_template_may_write_a_turn_otherwise(oracle: Executable, spec: Any) -> None:
+@pytest.mark.parametrize("spec", [False, True])
+def test_a_template_may_write_a_turn_otherwise(oracle: Executable, spec: bool) -> None:
     """The answers before the last are left out, as thoughts are."""
     template = "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}|{% endif %}{% endfor %}"
     conversation, before = talk(oracle, template=template, spec=spec), list[int]()
@@ -97,10 +98,10 @@ def test_a_template_may_write_a_turn_otherwise(oracle: Executable, spec: Any) ->
         before = list(answer.prompt_ids)
 
 
-@pytest.mark.parametrize("spec", [None, "device", "host"])
+@pytest.mark.parametrize("spec", [False, True])
 @pytest.mark.parametrize("room", range(1, 2 * ROWS + 2))
 def test_steps_that_no_round_had_room_for_leave_the_draft_without_state(
-    oracle: Executable, room: int, spec: Any
+    oracle: Executable, room: int, spec: bool
 ) -> None:
     prompt = ids_of("u:hello|a:")
     small = Generator(oracle, talker(positions=len(prompt) - 1 + room), eager=True, spec=spec)
@@ -115,10 +116,10 @@ def test_steps_that_no_round_had_room_for_leave_the_draft_without_state(
     assert (other.reused, other.output_ids) == (0, continuation(prompt, 9))
 
 
-@pytest.mark.parametrize("spec", [None, "device", "host"])
+@pytest.mark.parametrize("spec", [False, True])
 @pytest.mark.parametrize("given", range(2 * ROWS + 2))
-def test_an_answer_that_was_broken_off_stays_said(oracle: Executable, given: int, spec: Any) -> None:
-    conversation = talk(oracle, spec=spec, late=spec != "host")
+def test_an_answer_that_was_broken_off_stays_said(oracle: Executable, given: int, spec: bool) -> None:
+    conversation = talk(oracle, spec=spec, late=True)
     broken = conversation.say("hello", max_tokens=100)
     text = "".join(token.text for token in islice(broken, given))
     answer = done(conversation.say("go on", max_tokens=2 * ROWS))

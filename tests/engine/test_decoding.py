@@ -12,6 +12,7 @@ from kern.engine import Generator
 from kern.engine.decoding import MAX_READS_IN_FLIGHT
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support.host_driven import HostDriven
 from support.late import Slow
 from support.tiny import prompt
 
@@ -26,7 +27,7 @@ def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
     readings = -(-count // READ_EVERY) if asynchronous else count
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=len(PROMPT) + count - 1) as executable:
-        usual = Generator(executable, tokenizer, host_fed=True).generate(PROMPT, max_tokens=1000)
+        usual = HostDriven(executable, tokenizer).generate(PROMPT, max_tokens=1000)
         list(usual)
         slow = Slow(executable, asynchronous=asynchronous)
         late = Generator(slow, tokenizer).generate(PROMPT, max_tokens=1000)  # type: ignore[arg-type]

@@ -15,16 +15,17 @@ from kern.engine.sequence import PromptError, Superseded
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.text.tokenizer import NoTokenizer
+from support import host_driven
 from support.greedy import assert_greedy, assert_same
-from support.tiny import prompt, tiny_reference
+from support.tiny import prompt, tiny_reference, without_feedback
 
 PROMPT = prompt(45)
 
 
 def generate(folder: Path, ids: list[int], count: int, *, capacity: int = 256, **options: Any) -> list[int]:
     with load(folder, capacity=capacity) as executable:
-        generation = Generator(executable, Tokenizer.load(folder), **options).generate(ids, max_tokens=count)
-        return [token.id for token in generation]
+        generator = host_driven.generator(executable, Tokenizer.load(folder), **options)
+        return [token.id for token in generator.generate(ids, max_tokens=count)]
 
 
 @pytest.mark.parametrize("length", [1, 2, 16, 17, 70])
@@ -34,9 +35,7 @@ def test_the_reference_would_choose_the_same_tokens(tiny: Path, length: int) -> 
     assert_greedy(tiny_reference(tiny), prompt(length, seed=length), ids)
 
 
-@pytest.mark.parametrize(
-    "options", [{"eager": True}, {"host_fed": True}, {"host_fed": True, "eager": True}, {"capacity": 69}]
-)
+@pytest.mark.parametrize("options", [{"eager": True}, {"host": True}, {"host": True, "eager": True}, {"capacity": 69}])
 def test_the_same_arithmetic_gives_the_same_tokens(tiny: Path, options: dict[str, Any]) -> None:
     assert generate(tiny, PROMPT, 24, **options) == generate(tiny, PROMPT, 24)
 
@@ -60,41 +59,17 @@ def test_the_chunk_of_the_prefill_does_not_matter(tiny: Path, chunk: int) -> Non
     assert_same(tiny_reference(tiny), PROMPT, whole, chunked)
 
 
-def without_feedback(folder: Path, output: Path) -> Path:
-    """The folder as it was before programs fed themselves: decode reads the inputs."""
-    shutil.copytree(folder, output)
-    manifest = json.loads((output / "manifest.json").read_text())
-    inputs = {
-        "step_token": "token_ids",
-        "step_position": "positions",
-        "step_slot": "slot_mapping",
-        "step_length": "seq_lens",
-    }
-    del manifest["programs"]["begin"], manifest["kernels"]["begin"], manifest["kernels"]["advance"]
-    del manifest["buffers"]["token_ring"]
-    for carry in inputs:
-        del manifest["buffers"][carry]
-    decode = manifest["programs"]["decode"]
-    decode["dispatches"] = [dispatch for dispatch in decode["dispatches"] if dispatch["kernel"] != "advance"]
-    for dispatch in decode["dispatches"]:
-        for arg in dispatch["args"]:
-            if "buf" in arg:
-                arg["buf"] = inputs.get(arg["buf"], arg["buf"])
-    (output / "manifest.json").write_text(json.dumps(manifest))
-    return output
-
-
 def test_a_manifest_without_begin_is_driven_by_the_host(tiny: Path, tmp_path: Path) -> None:
     folder = without_feedback(tiny, tmp_path / tiny.name)
 
     assert generate(folder, PROMPT, 24) == generate(tiny, PROMPT, 24)
 
 
-@pytest.mark.parametrize("host_fed", [False, True])
-def test_generation_ends_where_the_capacity_ends(tiny: Path, host_fed: bool) -> None:
+@pytest.mark.parametrize("host", [False, True])
+def test_generation_ends_where_the_capacity_ends(tiny: Path, host: bool) -> None:
     usual = generate(tiny, PROMPT, 60)
     with load(tiny, capacity=53) as executable:
-        generator = Generator(executable, Tokenizer.load(tiny), host_fed=host_fed)
+        generator = host_driven.generator(executable, Tokenizer.load(tiny), host=host)
         generation = generator.generate(PROMPT, max_tokens=60)
         ids = [token.id for token in generation]
 
@@ -131,12 +106,12 @@ def test_an_executable_generates_again_and_again(tiny: Path) -> None:
     assert first.output_ids == again.output_ids
 
 
-@pytest.mark.parametrize("host_fed", [False, True])
+@pytest.mark.parametrize("host", [False, True])
 @pytest.mark.parametrize("intruder", ["another generation", "another generator", "a score", "a prefill"])
-def test_a_generation_that_lost_its_state_says_so(tiny: Path, host_fed: bool, intruder: str) -> None:
+def test_a_generation_that_lost_its_state_says_so(tiny: Path, host: bool, intruder: str) -> None:
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=256) as executable:
-        generator = Generator(executable, tokenizer, host_fed=host_fed)
+        generator = host_driven.generator(executable, tokenizer, host=host)
         first = generator.generate(PROMPT)
         next(first)
         if intruder == "another generation":
@@ -144,7 +119,7 @@ def test_a_generation_that_lost_its_state_says_so(tiny: Path, host_fed: bool, in
         elif intruder == "another generator":
             next(Generator(executable, tokenizer).generate(prompt(9, seed=2)))
         elif intruder == "a score":
-            score(executable, tokenizer, prompt(9, seed=2))
+            score(executable, tokenizer.settings, prompt(9, seed=2))
         else:
             generator.prefill(prompt(9, seed=2))
 
@@ -215,7 +190,7 @@ def test_the_capacity_is_no_more_than_the_model_has_positions(tiny: Path) -> Non
         with pytest.raises(PromptError, match="the model has 4096 positions"):
             generator.generate([1] * 4097)
         with pytest.raises(PromptError, match="the model has 4096 positions"):
-            score(executable, generator.tokenizer, [1] * 4098)
+            score(executable, generator.settings, [1] * 4098)
     with load(tiny, capacity=32) as executable, pytest.raises(PromptError, match="load with a larger capacity"):
         Generator(executable, Tokenizer.load(tiny)).generate([1] * 33)
 
@@ -239,7 +214,7 @@ def test_settings_do_not_promise_what_the_manifest_lacks(tiny: Path, edit: dict[
         with pytest.raises(ContractError, match=lacks):
             Generator(executable, tokenizer)
         with pytest.raises(ContractError, match=lacks):
-            score(executable, tokenizer, [1, 2])
+            score(executable, tokenizer.settings, [1, 2])
 
 
 def test_everything_that_the_contract_misses_is_listed(tiny: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from support.tiny import prompt, tiny_reference
 def test_the_score_is_the_references(tiny: Path, length: int) -> None:
     ids = prompt(length, seed=length)
     with load(tiny, capacity=149) as executable:
-        result = score(executable, Tokenizer.load(tiny), ids)
+        result = score(executable, Tokenizer.load(tiny).settings, ids)
 
     assert result.tokens == length - 1
     assert result.nll == pytest.approx(tiny_reference(tiny).nll(ids), abs=0.02)
@@ -34,7 +34,7 @@ def test_the_score_is_the_references(tiny: Path, length: int) -> None:
 )
 def test_a_text_that_cannot_be_scored_is_refused(tiny: Path, ids: list[int], says: str) -> None:
     with load(tiny, capacity=32) as executable, pytest.raises(PromptError, match=says):
-        score(executable, Tokenizer.load(tiny), ids)
+        score(executable, Tokenizer.load(tiny).settings, ids)
 
 
 def test_a_manifest_without_the_program_is_refused(tiny: Path, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_manifest_without_the_program_is_refused(tiny: Path, tmp_path: Path) -
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
     with load(folder, capacity=32) as executable, pytest.raises(ContractError, match="program score") as caught:
-        score(executable, Tokenizer.load(folder), prompt(5))
+        score(executable, Tokenizer.load(folder).settings, prompt(5))
 
     assert "output nll: f32 [tokens]" in caught.value.message
 
@@ -60,4 +60,4 @@ def test_a_score_that_lost_its_state_says_so(tiny: Path) -> None:
             generator.prefill([1])
 
         with pytest.raises(Superseded):
-            score(executable, tokenizer, prompt(150), progress=intrude)
+            score(executable, tokenizer.settings, prompt(150), progress=intrude)

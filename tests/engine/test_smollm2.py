@@ -14,6 +14,7 @@ from kern.engine import Generator, score
 from kern.runtime.loading import load
 from kern.text import Tokenizer, chat_prompt
 from kern.text.chat import Message, render
+from support import host_driven
 from support.reference import SMOLLM2_CONFIG, Reference, gguf_tensors
 
 PROMPT = "The capital of France is"
@@ -48,11 +49,11 @@ def test_the_prompt_has_the_ids_it_had_in_training(smollm2: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "capacity"),
-    [({}, 4096), ({"eager": True}, 4096), ({"chunk": 1}, 4096), ({"host_fed": True}, 4096), ({}, 37)],
+    [({}, 4096), ({"eager": True}, 4096), ({"chunk": 1}, 4096), ({"host": True}, 4096), ({}, 37)],
 )
 def test_the_tokens_are_the_references(smollm2: Path, options: dict[str, Any], capacity: int) -> None:
     with load(smollm2, capacity=capacity) as executable:
-        generator = Generator(executable, Tokenizer.load(smollm2), **options)
+        generator = host_driven.generator(executable, Tokenizer.load(smollm2), **options)
         generation = generator.generate(PROMPT, max_tokens=32, ignore_stop=True)
         pieces = [token.text for token in generation]
 
@@ -93,7 +94,7 @@ def test_the_score_is_the_references_and_a_wrong_rotation_is_not(smollm2: Path, 
     tokenizer = Tokenizer.load(smollm2)
     ids = tokenizer.encode(PARAGRAPH)
     with load(smollm2, capacity=len(ids)) as executable:
-        result = score(executable, tokenizer, PARAGRAPH)
+        result = score(executable, tokenizer.settings, ids)
 
     assert len(ids) >= 80
     assert result.nll == pytest.approx(reference.nll(ids), abs=0.02)

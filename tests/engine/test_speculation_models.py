@@ -12,6 +12,7 @@ from kern.engine import Generation, Generator
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support import host_driven
 from support.greedy import assert_greedy, assert_same
 from support.rounds import assert_between_rounds
 from support.tiny import SEED, prompt, tiny_reference
@@ -28,7 +29,8 @@ def drafted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def generate(executable: Executable, folder: Path, ids: list[int], **options: Any) -> Generation:
-    generation = Generator(executable, Tokenizer.load(folder), **options).generate(ids, max_tokens=COUNT)
+    generator = host_driven.generator(executable, Tokenizer.load(folder), **options)
+    generation = generator.generate(ids, max_tokens=COUNT)
     list(generation)
     return generation
 
@@ -38,11 +40,10 @@ def test_every_way_of_driving_gives_the_same_tokens(drafted: Path, length: int) 
     ids = prompt(length, seed=length)
     with load(drafted, capacity=128) as executable:
         plain = generate(executable, drafted, ids)
-        device = generate(executable, drafted, ids, spec="device")
+        device = generate(executable, drafted, ids, spec=True)
         others = [
-            generate(executable, drafted, ids, spec="device", eager=True),
-            generate(executable, drafted, ids, spec="host"),
-            generate(executable, drafted, ids, spec="host", eager=True),
+            generate(executable, drafted, ids, spec=True, eager=True),
+            generate(executable, drafted, ids, spec=True, host=True),
         ]
 
     assert_greedy(tiny_reference(drafted), ids, device.output_ids)
@@ -57,18 +58,18 @@ def test_capacity_ends_it_as_it_ends_plain_decoding(drafted: Path) -> None:
     for capacity in range(26, 44):
         with load(drafted, capacity=capacity) as executable:
             plain = generate(executable, drafted, ids)
-            device = generate(executable, drafted, ids, spec="device")
+            device = generate(executable, drafted, ids, spec=True)
 
         assert_same(tiny_reference(drafted), ids, plain.output_ids, device.output_ids)
         assert device.stop == plain.stop == "length"
         assert bool(device.accepted) is (capacity >= 19 + 8)
 
 
-def test_after_each_round_the_device_stands_where_the_text_does(drafted: Path) -> None:
+def test_after_each_round_the_device_is_where_the_text_is(drafted: Path) -> None:
     ids = prompt(13)
     with load(drafted, capacity=64) as executable:
-        text = ids + generate(executable, drafted, ids, spec="host").output_ids
-        generation = Generator(executable, Tokenizer.load(drafted), spec="device").generate(ids, max_tokens=COUNT)
+        text = ids + generate(executable, drafted, ids, spec=True, host=True).output_ids
+        generation = Generator(executable, Tokenizer.load(drafted), spec=True).generate(ids, max_tokens=COUNT)
         rounds = 0
         for _ in generation:
             if rounds < len(generation.accepted):

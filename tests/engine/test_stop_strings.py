@@ -17,13 +17,14 @@ from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.text.tokenizer import NoTokenizer, TextStream
+from support import host_driven
 from support.late import Slow
 from support.talking_toy import LETTERS, ids_of, talker, text_of, write_talker
 from support.tokenizers import bytes_tokenizer
 from support.toy_speculation import POSITIONS, ROWS, continuation, settings
 
 PROMPT = ids_of("u:hello|a:")
-WAYS: list[dict[str, Any]] = [{}, {"host_fed": True}, {"late": True}, {"spec": "device"}, {"spec": "host"}]
+WAYS: list[dict[str, Any]] = [{}, {"host": True}, {"late": True}, {"spec": True}, {"spec": True, "host": True}]
 
 
 class Pieces:
@@ -121,7 +122,8 @@ def test_a_generation_ends_before_a_stop_string(toy: Executable, way: dict[str, 
     text = text_of(follows)
     stop = text[place : place + 3]
     end = text.index(stop)
-    generation = Generator(driven, talker(), **options).generate(PROMPT, max_tokens=40, stop=[stop, "never said"])
+    generator = host_driven.generator(driven, talker(), **options)
+    generation = generator.generate(PROMPT, max_tokens=40, stop=[stop, "never said"])
     pieces = [token.text for token in generation]
 
     assert generation.stop == "stop_text"

@@ -67,8 +67,8 @@ def test_texts_are_those_of_plain_decoding_up_to_near_ties(smollm2_spec: Path, s
     tokenizer = Tokenizer.load(smollm2_spec)
     with load(smollm2_spec, capacity=512) as executable:
         plain = speak(executable, tokenizer, SOME, 20)
-        device = speak(executable, tokenizer, SOME, 20, spec="device")
-        host = speak(executable, tokenizer, SOME[::3], 20, spec="host")
+        device = speak(executable, tokenizer, SOME, 20, spec=True)
+        host = speak(executable, tokenizer, SOME[::3], 20, spec=True, host=True)
     print(f"the first 20 tokens of {by_kind(device)}")
 
     assert host == device[::3]

@@ -65,7 +65,7 @@ def algorithms_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session")
 def architecture(gpu: CudaDevice) -> str:
-    """The GPU's target with all of its own instructions: `sm_90a`."""
+    """The GPU's target with all of its instructions: `sm_90a`."""
     return f"{gpu.target}a" if int(gpu.target.removeprefix("sm_")) >= 90 else gpu.target
 
 
@@ -130,7 +130,7 @@ def smollm2(smollm2_gguf: Path, architecture: str, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="session")
 def kern() -> Kern:
-    """The command in a process of its own, which a fault of the GPU ends with: kern("run", folder, CUDA_…="")."""
+    """The command in its own process, which ends with it if the GPU fails: kern("run", folder, CUDA_…="")."""
 
     def call(*arguments: object, under: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
         command = [*under, sys.executable, "-m", "kern", *map(str, arguments)]

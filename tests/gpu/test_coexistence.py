@@ -15,6 +15,7 @@ from kern.checkpoints.config import FAMILIES, Family
 from kern.engine import Generator
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support import host_driven
 from support.tiny import prompt
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ COUNT = 100
 MARGIN = 200_000_000
 """Bytes of device memory beyond weights, states and workspace: modules, cublasLt, graphs, staging."""
 
-# A process of its own: nothing of an earlier test is there already.
+# Its own process: nothing is left there from an earlier test.
 PROGRAM = """
 import json, sys
 from kern.device import open_device
@@ -63,7 +64,7 @@ def test_executables_whose_steps_alternate_do_not_disturb_each_other(tiny_folder
     alone = [generated(folder) for folder in folders]
     executables = [load(folder, capacity=256) for folder in folders]
     generators = [
-        Generator(executable, Tokenizer.load(folder), chunk=32, host_fed=number == 2)
+        host_driven.generator(executable, Tokenizer.load(folder), chunk=32, host=number == 2)
         for number, (executable, folder) in enumerate(zip(executables, folders, strict=True))
     ]
     generations = [generator.generate(PROMPT, max_tokens=COUNT) for generator in generators]

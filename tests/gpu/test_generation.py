@@ -13,6 +13,7 @@ from kern.engine import Generator, score
 from kern.models.buffers import RING
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support import host_driven
 from support.agreement import Run, assert_agrees, assert_near, run
 from support.tiny import prompt, tiny_reference
 
@@ -26,7 +27,7 @@ WITHIN = 0.03
 
 @cache
 def usual(folder: Path) -> Run:
-    """The run that the others are held against: graphs, fed by the host."""
+    """The run that the others are compared with: graphs, fed by the host."""
     return run(folder, PROMPT, COUNT, chunk=32)
 
 
@@ -65,10 +66,10 @@ def test_tokens_that_stay_on_the_gpu_are_those_that_pass_the_host(
     assert position == [len(PROMPT) + COUNT - 1]
 
 
-@pytest.mark.parametrize("host_fed", [False, True])
-def test_generation_ends_where_the_capacity_ends(tiny: Path, host_fed: bool) -> None:
+@pytest.mark.parametrize("host", [False, True])
+def test_generation_ends_where_the_capacity_ends(tiny: Path, host: bool) -> None:
     with load(tiny, capacity=53) as executable:
-        generator = Generator(executable, Tokenizer.load(tiny), chunk=32, host_fed=host_fed)
+        generator = host_driven.generator(executable, Tokenizer.load(tiny), chunk=32, host=host)
         generation = generator.generate(PROMPT, max_tokens=60)
         ids = [token.id for token in generation]
         position = executable.read("step_position").tolist()
@@ -104,7 +105,7 @@ def test_an_executable_generates_again_and_again(tiny: Path) -> None:
 def test_the_score_is_the_references(tiny: Path, length: int) -> None:
     ids = prompt(length, seed=length)
     with load(tiny, capacity=149) as executable:
-        result = score(executable, Tokenizer.load(tiny), ids)
+        result = score(executable, Tokenizer.load(tiny).settings, ids)
 
     assert result.nll == pytest.approx(tiny_reference(tiny).nll(ids), abs=0.02)
 

@@ -1,4 +1,4 @@
-"""Qwen3-4B on vLLM's kernels on a GPU, beside the same weights on our own: the same tokens, up to near-ties.
+"""Qwen3-4B on vLLM's kernels on a GPU, compared with the same weights on our own: the same tokens, up to near-ties.
 
 The recording is made on the machine itself (`kern capture` of vLLM with TRITON_ATTN on the shape of Qwen3-4B), and
 KERN_RECORDING names its folder. Both builds take about 8 GB of disk, and as much of the GPU's memory.
@@ -28,6 +28,7 @@ from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.verification.verify import verify
 from support.agreement import CONTENDERS, F32
+from support.host_driven import HostDriven
 
 if TYPE_CHECKING:
     from kern.device.cuda.device import CudaDevice
@@ -61,7 +62,7 @@ class Loaded:
         """One that waits for each step, so that its logits can be read."""
         if (chunk, eager) not in self.generators:
             tokenizer = Tokenizer.load(self.folder)
-            made = Generator(self.executable, tokenizer, chunk=chunk, eager=eager, host_fed=True)
+            made = HostDriven(self.executable, tokenizer, chunk=chunk, eager=eager)
             self.generators[chunk, eager] = made
         return self.generators[chunk, eager]
 
@@ -169,7 +170,9 @@ def test_tokens_that_stay_on_the_gpu_are_those_that_pass_the_host(recorded: Load
 
 
 def test_the_score_is_that_of_our_own_kernels(recorded: Loaded, own: Loaded) -> None:
-    found, usual = (score(each.executable, Tokenizer.load(each.folder), prompt(300)).nll for each in (recorded, own))
+    found, usual = (
+        score(each.executable, Tokenizer.load(each.folder).settings, prompt(300)).nll for each in (recorded, own)
+    )
 
     print(f"nll {found:.4f}, on our own kernels {usual:.4f}")
     assert found == pytest.approx(usual, abs=0.02)

@@ -15,17 +15,17 @@ import pytest
 
 from kern.building import build as building
 from kern.device.base import OutOfMemory
-from kern.engine import Generator, score
+from kern.engine import score
 from kern.engine.choices import UnusableLogits
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support import host_driven
 from support.chain import write_chain
 from support.nvrtc import cubin
 
 if TYPE_CHECKING:
     from gpu.conftest import Kern
     from kern.device.cuda.device import CudaDevice
-    from kern.engine.speculation import Driver
 
 pytestmark = pytest.mark.gpu
 
@@ -88,28 +88,29 @@ def test_memory_is_counted_before_any_is_taken(
     assert not taken
 
 
-@pytest.mark.parametrize("options", [{}, {"eager": True}, {"host_fed": True}])
+@pytest.mark.parametrize("options", [{}, {"eager": True}, {"host": True}])
 def test_logits_that_no_token_can_be_chosen_from(gpu: CudaDevice, tmp_path: Path, options: dict[str, Any]) -> None:
     folder = write_chain(tmp_path / "chain", broken=20, target=gpu.target)
     with load(folder, capacity=128) as executable:
-        generator = Generator(executable, Tokenizer.load(folder), **options)
+        generator = host_driven.generator(executable, Tokenizer.load(folder), **options)
         generation = generator.generate([1, 14], max_tokens=60, ignore_stop=True)
         with pytest.raises(UnusableLogits) as caught:
             list(generation)
         following = [token.id for token in generator.generate([21], max_tokens=30, ignore_stop=True)]
         with pytest.raises(UnusableLogits, match=r"NaN in the nll of `score` at position \d"):
-            score(executable, generator.tokenizer, [5, 6, 20, 21])
+            score(executable, generator.settings, [5, 6, 20, 21])
 
     assert generation.output_ids == list(range(15, 21))
     assert caught.value.message.startswith("NaN or +inf in the logits of `decode` at position 7 ")
     assert following == list(range(22, 52)), "what a broken text left in the state reaches no other"
 
 
-@pytest.mark.parametrize("spec", ["device", "host"])
-def test_rounds_without_a_token_to_choose(gpu: CudaDevice, tmp_path: Path, spec: Driver) -> None:
+@pytest.mark.parametrize("host", [False, True])
+def test_rounds_without_a_token_to_choose(gpu: CudaDevice, tmp_path: Path, host: bool) -> None:
     folder = write_chain(tmp_path / "chain", broken=20, target=gpu.target, draft="random")
     with load(folder, capacity=128) as executable:
-        generation = Generator(executable, Tokenizer.load(folder), spec=spec).generate([1, 14], ignore_stop=True)
+        generator = host_driven.generator(executable, Tokenizer.load(folder), spec=True, host=host)
+        generation = generator.generate([1, 14], ignore_stop=True)
         with pytest.raises(UnusableLogits) as caught:
             list(generation)
 

@@ -28,7 +28,7 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """Positions `start` to `end` of one sequence of ids, whose pages stand in `table`."""
+    """Positions `start` to `end` of one sequence of ids, whose pages are in `table`."""
 
     ids: Sequence[int]
     start: int

@@ -1,4 +1,4 @@
-"""A draft's programs on a GPU: every intermediate beside the reference, and rounds against an oracle."""
+"""A draft's programs on a GPU: every intermediate compared with the reference, and rounds with an oracle."""
 
 from __future__ import annotations
 

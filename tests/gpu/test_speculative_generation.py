@@ -16,7 +16,9 @@ from kern.engine import Generation, Generator
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support import host_driven
 from support.agreement import agreement, run
+from support.host_driven import HostDriven
 from support.rounds import assert_between_rounds
 from support.tiny import SEED, prompt, tiny_reference
 
@@ -27,10 +29,9 @@ pytestmark = pytest.mark.gpu
 
 COUNT = 100
 WAYS: list[dict[str, Any]] = [
-    {"spec": "device"},
-    {"spec": "device", "eager": True},
-    {"spec": "host"},
-    {"spec": "host", "eager": True},
+    {"spec": True},
+    {"spec": True, "eager": True},
+    {"spec": True, "host": True},
 ]
 
 
@@ -54,7 +55,7 @@ def drafted(request: pytest.FixtureRequest, drafted_folder: Callable[[str], Path
 
 
 def generate(executable: Executable, folder: Path, ids: list[int], **options: Any) -> Generation:
-    generator = Generator(executable, Tokenizer.load(folder), chunk=32, **options)
+    generator = host_driven.generator(executable, Tokenizer.load(folder), chunk=32, **options)
     generation = generator.generate(ids, max_tokens=COUNT, ignore_stop=True)
     list(generation)
     return generation
@@ -65,7 +66,7 @@ def test_every_way_of_driving_gives_the_same_rounds(drafted: Path, length: int) 
     ids = prompt(length, seed=length)
     with load(drafted, capacity=length + 2 * COUNT) as executable:
         first, *others = [generate(executable, drafted, ids, **way) for way in WAYS]
-        again = generate(executable, drafted, ids, spec="device")
+        again = generate(executable, drafted, ids, spec=True)
 
     for other in (*others, again):
         assert (other.output_ids, other.accepted) == (first.output_ids, first.accepted)
@@ -75,7 +76,7 @@ def test_every_way_of_driving_gives_the_same_rounds(drafted: Path, length: int) 
 def test_speculation_parts_from_plain_decoding_only_at_a_near_tie(drafted: Path, length: int) -> None:
     ids, reference = prompt(length, seed=length), tiny_reference(drafted).logits
     with load(drafted, capacity=length + 2 * COUNT) as executable:
-        found = generate(executable, drafted, ids, spec="device").output_ids
+        found = generate(executable, drafted, ids, spec=True).output_ids
     error = agreement(run(drafted, ids, COUNT, chunk=32), reference).error
     rows = reference([*ids, *found])[length - 1 : -1]
     margins = rows.max(axis=1) - rows[np.arange(COUNT), found]
@@ -85,11 +86,11 @@ def test_speculation_parts_from_plain_decoding_only_at_a_near_tie(drafted: Path,
     assert margins.max() <= 2 * error
 
 
-def test_after_each_round_the_gpu_stands_where_the_text_does(drafted: Path) -> None:
+def test_after_each_round_the_gpu_is_where_the_text_is(drafted: Path) -> None:
     ids = prompt(13)
     with load(drafted, capacity=128) as executable:
-        text = ids + generate(executable, drafted, ids, spec="device").output_ids
-        generator = Generator(executable, Tokenizer.load(drafted), chunk=32, spec="host")
+        text = ids + generate(executable, drafted, ids, spec=True).output_ids
+        generator = HostDriven(executable, Tokenizer.load(drafted), chunk=32, spec=True)
         generation = generator.generate(ids, max_tokens=40, ignore_stop=True)
         rounds = 0
         for _ in generation:
@@ -104,7 +105,7 @@ def test_after_each_round_the_gpu_stands_where_the_text_does(drafted: Path) -> N
 def test_plain_steps_finish_where_no_round_has_room(drafted: Path, room: int) -> None:
     ids = prompt(20)
     with load(drafted, capacity=len(ids) - 1 + room) as executable:
-        device, host = (generate(executable, drafted, ids, spec=spec) for spec in ("device", "host"))
+        device, host = (generate(executable, drafted, ids, spec=True, host=host) for host in (False, True))
 
     assert len(device.output_ids) == room
     assert device.capacity_full
@@ -114,7 +115,7 @@ def test_plain_steps_finish_where_no_round_has_room(drafted: Path, room: int) ->
 
 def test_rounds_are_timed_beside_the_time_between_them(drafted: Path) -> None:
     with load(drafted, capacity=1024) as executable:
-        found = benchmark_rounds(Generator(executable, Tokenizer.load(drafted), spec="device"), 32)
+        found = benchmark_rounds(Generator(executable, Tokenizer.load(drafted), spec=True), 32)
 
     print(f"{drafted.name}: {found}")
     assert found.rounds == 32

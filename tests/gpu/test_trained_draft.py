@@ -1,4 +1,4 @@
-"""SmolLM2 with its trained draft on a GPU: fifty texts, two ways of driving it, beside plain decoding."""
+"""SmolLM2 with its trained draft on a GPU: fifty texts, driven in two ways, compared with plain decoding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kern.building import build as building
-from kern.engine.speculation import Driver
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.held_out import PROMPTS
@@ -30,16 +29,16 @@ def folder(
     return path
 
 
-def said(folder: Path, spec: Driver | None) -> list[Spoken]:
+def said(folder: Path, **options: bool) -> list[Spoken]:
     """What follows every prompt."""
     with load(folder, capacity=512) as executable:
-        return speak(executable, Tokenizer.load(folder), PROMPTS, MOST, spec=spec)
+        return speak(executable, Tokenizer.load(folder), PROMPTS, MOST, **options)
 
 
 @pytest.fixture(scope="module")
 def speculated(folder: Path) -> list[Spoken]:
     """Rounds that follow one another on the GPU."""
-    return said(folder, "device")
+    return said(folder, spec=True)
 
 
 def test_two_tokens_a_round_and_more(speculated: list[Spoken]) -> None:
@@ -49,14 +48,14 @@ def test_two_tokens_a_round_and_more(speculated: list[Spoken]) -> None:
 
 
 def test_rounds_that_the_host_judges_are_the_same(folder: Path, speculated: list[Spoken]) -> None:
-    assert said(folder, "host") == speculated
+    assert said(folder, spec=True, host=True) == speculated
 
 
 def test_fifty_texts_are_those_of_plain_decoding_up_to_near_ties(
     folder: Path, smollm2_gguf: Path, speculated: list[Spoken]
 ) -> None:
     reference = Reference(SMOLLM2_CONFIG, cache(gguf_tensors(smollm2_gguf)), pairwise=True)
-    plain = said(folder, None)
+    plain = said(folder)
     print(f"{sum(a.ids == b.ids for a, b in zip(plain, speculated, strict=True))} of {len(plain)} texts are the same")
 
     for ours, theirs in zip(plain, speculated, strict=True):

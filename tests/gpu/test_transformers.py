@@ -1,4 +1,4 @@
-"""Logits and tokens on a GPU beside transformers' own model in float32, tiny and at the widths of real models."""
+"""Logits and tokens on a GPU against transformers' own model in float32, tiny and at the widths of real models."""
 
 from __future__ import annotations
 

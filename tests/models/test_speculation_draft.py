@@ -86,7 +86,7 @@ def test_the_published_configs_are_read() -> None:
         ({"attention_bias": True}, "^in the draft: attention_bias"),
         ({"model_type": "gemma"}, "^in the draft: model_type"),
         ({"num_hidden_layers": 10**9}, "^in the draft: layers is 1000000000"),
-        ({"rope_scaling": {"rope_type": "dynamic"}}, "^in the draft: rope scaling of type 'dynamic'"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "^in the draft: unknown type of RoPE scaling 'dynamic'"),
     ],
 )
 def test_a_config_that_is_none_of_this_targets_draft(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
@@ -100,10 +100,10 @@ def test_a_config_that_is_none_of_this_targets_draft(tmp_path: Path, changes: di
         ({"fc": None}, r"no tensor fc\.weight"),
         ({"layers.1.self_attn.k_norm": None}, r"no tensor layers\.1\.self_attn\.k_norm\.weight"),
         ({"hidden_norm": None, "norm": None, "fc": None, "markov_head.markov_w1": None}, "and 1 more"),
-        ({"fc": np.zeros((128, 256), np.float32)}, r"fc\.weight has the shape \(128, 256\), .* \(128, 384\)"),
+        ({"fc": np.zeros((128, 256), np.float32)}, r"fc\.weight has the shape \(128, 256\); .* \(128, 384\)"),
         ({"markov_head.markov_w2": np.zeros((48, 512), np.float32)}, r"markov_w2\.weight has the shape"),
         ({"embed_tokens": np.zeros((600, 128), np.float32)}, r"embed_tokens\.weight has the shape"),
-        ({"hidden_norm": np.zeros(128, np.int8)}, "hidden_norm.weight is stored as I8"),
+        ({"hidden_norm": np.zeros(128, np.int8)}, "hidden_norm.weight has the dtype I8"),
     ],
 )
 def test_tensors_that_are_not_the_configs(tmp_path: Path, tensors: dict[str, Any], says: str) -> None:

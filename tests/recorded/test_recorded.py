@@ -25,7 +25,7 @@ from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_generation, check_scoring
-from kern.engine import Generator, score
+from kern.engine import score
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Sizes, UnsupportedSizes
@@ -49,6 +49,7 @@ from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.verification.verify import verify
 from kern.verifier import check
+from support import host_driven
 from support.greedy import assert_greedy, assert_same
 from support.nvrtc import cubin
 from support.recordings import Recorder
@@ -290,8 +291,8 @@ def reference() -> Reference:
 
 def generate(folder: Path, ids: list[int], count: int, **options: Any) -> list[int]:
     with load(folder, capacity=256) as executable:
-        generation = Generator(executable, Tokenizer.load(folder), **options).generate(ids, max_tokens=count)
-        return [token.id for token in generation]
+        generator = host_driven.generator(executable, Tokenizer.load(folder), **options)
+        return [token.id for token in generator.generate(ids, max_tokens=count)]
 
 
 @pytest.mark.parametrize("length", [1, 2, 16, 17, 70])
@@ -309,12 +310,12 @@ def test_the_chunk_of_the_prefill_does_not_matter(stand_in: Path, chunk: int) ->
 
 
 def test_tokens_that_stay_on_the_device_are_those_that_pass_the_host(stand_in: Path) -> None:
-    assert generate(stand_in, prompt(45), 40) == generate(stand_in, prompt(45), 40, host_fed=True)
+    assert generate(stand_in, prompt(45), 40) == generate(stand_in, prompt(45), 40, host=True)
 
 
 def test_the_score_is_the_references(stand_in: Path) -> None:
     with load(stand_in, capacity=256) as executable:
-        found = score(executable, Tokenizer.load(stand_in), prompt(150)).nll
+        found = score(executable, Tokenizer.load(stand_in).settings, prompt(150)).nll
 
     assert found == pytest.approx(reference().nll(prompt(150)), abs=0.02)
 

@@ -81,7 +81,7 @@ def test_a_state_is_read_as_its_bytes(executable: Executable) -> None:
     np.testing.assert_array_equal(found.view(np.float32).reshape(-1, COLUMNS)[2:6], gained(x, WEIGHTS))
 
 
-def test_an_asynchronous_read_keeps_what_was_there_when_it_was_asked_for(executable: Executable) -> None:
+def test_an_asynchronous_read_has_the_values_at_its_point_of_the_stream(executable: Executable) -> None:
     executable.write("x", rows(1), {"rows": 1})
     executable.run("step", {"rows": 1, "start": 0})
     pending = executable.read_async("total")
@@ -155,9 +155,9 @@ def ran(folder: Path, random: RandomProgram, sharing: bool, graph: bool) -> list
 def test_sharing_memory_and_graphs_change_no_byte(random: RandomProgram) -> None:
     with TemporaryDirectory() as directory:
         folder = write_artifact(Path(directory, "artifact"), random.manifest, {MODULE: toy_kernels()})
-        apart = ran(folder, random, sharing=False, graph=False)
-        assert apart == ran(folder, random, sharing=True, graph=False)
-        assert apart == ran(folder, random, sharing=True, graph=True)
+        unshared = ran(folder, random, sharing=False, graph=False)
+        assert unshared == ran(folder, random, sharing=True, graph=False)
+        assert unshared == ran(folder, random, sharing=True, graph=True)
 
 
 def test_two_executables_do_not_disturb_each_other(tmp_path: Path, toy: Path) -> None:
@@ -215,7 +215,7 @@ def test_integers_of_numpy_are_values(executable: Executable, integer: Callable[
     np.testing.assert_array_equal(executable.read("seen", {"rows": integer(2)}), gained(x, WEIGHTS)[:2])
 
 
-def test_a_value_that_is_no_integer_is_said_to_be_none(executable: Executable) -> None:
+def test_a_value_that_is_not_an_integer_is_reported_as_such(executable: Executable) -> None:
     with pytest.raises(SymbolOutOfBounds, match=r"rows is a float32, .*, not an integer; give an integer in 1…16"):
         executable.run("fill", {"rows": np.float32(1), "start": 0})
 
@@ -253,7 +253,7 @@ def test_the_host_writes_inputs_only(executable: Executable, name: str) -> None:
         executable.write(name, np.zeros(1, np.float32))
 
 
-def test_unknown_names_are_refused_with_those_there_are(executable: Executable) -> None:
+def test_unknown_names_are_refused_with_the_declared_ones(executable: Executable) -> None:
     with pytest.raises(UnknownName, match=r"unknown buffer 'y'.*total"):
         executable.read("y")
     with pytest.raises(UnknownName, match="unknown buffer"):
@@ -283,7 +283,7 @@ def test_arrays_of_every_dtype_arrive_and_return_as_they_were(tmp_path: Path) ->
             np.testing.assert_array_equal(read, array)
 
 
-def test_more_values_than_launch_lists_are_kept_give_each_its_own_launches(toy: Path) -> None:
+def test_more_values_than_launch_lists_are_kept_run_right(toy: Path) -> None:
     starts = [*range(MAX_ENTRIES + 1), 0, MAX_ENTRIES]
     with kern.load(toy, capacity=MAX_ENTRIES + 1) as executable:
         for turn, start in enumerate(starts):
@@ -304,7 +304,7 @@ def test_check_runs_launch_by_launch_and_gives_the_same(toy: Path) -> None:
         assert executable.read("count") == 2
 
 
-def test_after_its_end_nothing_works(toy: Path) -> None:
+def test_nothing_works_after_close(toy: Path) -> None:
     with kern.load(toy, capacity=CAPACITY) as executable:
         graph = executable.graph([("recall", {"start": 0})])
         ended = executable.graph([("recall", {"start": 0})])
@@ -330,7 +330,7 @@ def test_after_its_end_nothing_works(toy: Path) -> None:
     graph.close()
 
 
-def test_what_an_executable_says_of_itself(executable: Executable, toy: Path) -> None:
+def test_an_executable_describes_itself(executable: Executable, toy: Path) -> None:
     assert executable.path == toy
     assert executable.manifest.meta.model == "toy"
     assert executable.device.name == "host"

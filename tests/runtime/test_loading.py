@@ -1,4 +1,4 @@
-"""Loading: what it tells, what it refuses, and that everything taken is given back."""
+"""Loading: what it reports, what it refuses, and that everything is freed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def use(monkeypatch: pytest.MonkeyPatch, device: CountingDevice) -> CountingDevi
     return device
 
 
-def test_close_gives_everything_back(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_frees_everything(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = use(monkeypatch, CountingDevice())
     executable = kern.load(toy, capacity=CAPACITY)
     assert sorted(device.taken) == ["device", "memory", "memory", "memory", "module", "regions"]
@@ -47,16 +47,14 @@ def test_close_gives_everything_back(toy: Path, monkeypatch: pytest.MonkeyPatch)
     executable.close()
 
 
-def test_an_error_in_its_context_gives_everything_back(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_its_context_frees_everything(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = use(monkeypatch, CountingDevice())
     with pytest.raises(KernError), kern.load(toy, capacity=CAPACITY) as executable:
         executable.run("recall", {"start": -1})
     assert device.taken == []
 
 
-def test_close_gives_everything_back_even_where_the_last_work_failed(
-    toy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_frees_everything_even_if_the_last_launch_failed(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = use(monkeypatch, CountingDevice())
 
     def fail(stream: HostStream) -> None:
@@ -71,9 +69,7 @@ def test_close_gives_everything_back_even_where_the_last_work_failed(
 
 
 @pytest.mark.parametrize("call", range(6))
-def test_a_load_that_fails_at_any_point_gives_everything_back(
-    toy: Path, monkeypatch: pytest.MonkeyPatch, call: int
-) -> None:
+def test_a_load_that_fails_at_any_point_frees_everything(toy: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     device = use(monkeypatch, CountingDevice(fails_at=call))
     with pytest.raises(DeviceError, match="told to fail"):
         kern.load(toy, capacity=CAPACITY)
@@ -81,7 +77,7 @@ def test_a_load_that_fails_at_any_point_gives_everything_back(
     assert device.taken == []
 
 
-def test_an_interrupt_while_loading_gives_everything_back(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_loading_frees_everything(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = use(monkeypatch, CountingDevice())
 
     def interrupt(done: int, total: int) -> None:
@@ -92,7 +88,7 @@ def test_an_interrupt_while_loading_gives_everything_back(toy: Path, monkeypatch
     assert device.taken == []
 
 
-def test_too_little_memory_is_said_before_anything_is_allocated(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported_before_anything_is_allocated(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = use(monkeypatch, CountingDevice(free=2000))
     with pytest.raises(OutOfMemory, match=r"states 2,048.*2,000 free"):
         kern.load(toy, capacity=CAPACITY)
@@ -101,14 +97,14 @@ def test_too_little_memory_is_said_before_anything_is_allocated(toy: Path, monke
 
 
 def test_progress_counts_the_weights_bytes(toy: Path) -> None:
-    told: list[tuple[int, int]] = []
-    with kern.load(toy, capacity=CAPACITY, progress=lambda done, total: told.append((done, total))):
+    reported: list[tuple[int, int]] = []
+    with kern.load(toy, capacity=CAPACITY, progress=lambda done, total: reported.append((done, total))):
         pass
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1] == (2 * 4 * COLUMNS, 2 * 4 * COLUMNS)
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)
+    assert reported[-1] == (2 * 4 * COLUMNS, 2 * 4 * COLUMNS)
 
 
-def test_another_weights_file_takes_the_place_of_the_folder_s(toy: Path, tmp_path: Path) -> None:
+def test_another_weights_file_replaces_the_folder_s(toy: Path, tmp_path: Path) -> None:
     other = toy_weights(seed=7)
     (tmp_path / "other.safetensors").write_bytes(save(other))
     with kern.load(toy, capacity=CAPACITY, sharing=False, weights=tmp_path / "other.safetensors") as executable:
@@ -153,8 +149,8 @@ def edited(folder: Path, edit: Any) -> Path:
     return folder
 
 
-def test_every_fault_of_the_manifest_and_of_the_files_is_in_one_report(tmp_path: Path) -> None:
-    folder = toy_artifact(tmp_path / "faulty")
+def test_every_error_of_the_manifest_and_of_the_files_is_in_one_report(tmp_path: Path) -> None:
+    folder = toy_artifact(tmp_path / "invalid")
     (folder / "weights.safetensors").unlink()
     edited(folder, lambda document: document["symbols"].update(unused={"max": 2}))
     with pytest.raises(InvalidArtifact) as caught:
@@ -187,7 +183,7 @@ def test_a_weight_of_another_dtype_does_not_load(tmp_path: Path) -> None:
         kern.load(toy_artifact(tmp_path / "retyped", weights))  # type: ignore[arg-type]
 
 
-def test_no_folder_and_no_manifest_are_one_line_errors(tmp_path: Path) -> None:
+def test_a_missing_folder_or_manifest_is_a_one_line_error(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
         with pytest.raises(KernError) as caught:
             kern.load(path)
@@ -196,7 +192,7 @@ def test_no_folder_and_no_manifest_are_one_line_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda3", "hosts", ""])
-def test_devices_that_are_not_there_are_refused(toy: Path, device: str) -> None:
+def test_unknown_devices_are_refused(toy: Path, device: str) -> None:
     with pytest.raises(DeviceUnavailable, match=f"^unknown device '{device}'"):
         kern.load(toy, device=device)
 
@@ -209,7 +205,7 @@ def no_gpu(name: str, *, tune: bool = False) -> Device:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:3"])
-def test_a_device_of_another_kind_is_refused_before_it_is_looked_for(toy: Path, device: str) -> None:
+def test_a_device_of_another_kind_is_refused_before_it_is_opened(toy: Path, device: str) -> None:
     with pytest.raises(
         WrongTarget, match=rf"built for {host_target()}, and the device {device} does not run"
     ) as caught:
@@ -261,7 +257,7 @@ def test_a_capacity_below_one_is_refused(toy: Path, wrong: dict[str, int]) -> No
 
 @dataclass(frozen=True)
 class Answering:
-    """A function of which the device says this and that."""
+    """A function with the given reports of a device."""
 
     symbol: str
     layout: Layout | None = None
@@ -286,7 +282,7 @@ class AnsweringModule:
         ({"limits": FunctionLimits(max_threads=0)}, r"the block has 1 thread;.*at most 0"),
     ],
 )
-def test_the_device_s_own_answer_must_agree_with_the_manifest(
+def test_what_the_device_reports_must_agree_with_the_manifest(
     toy: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], message: str
 ) -> None:
     device = use(monkeypatch, CountingDevice())
@@ -304,7 +300,7 @@ def test_only_modules_that_some_step_needs_are_loaded(tmp_path: Path, monkeypatc
         assert device.taken.count("module") == 1
 
 
-def test_a_loaded_executable_needs_its_folder_no_more(tmp_path: Path) -> None:
+def test_a_loaded_executable_no_longer_needs_its_folder(tmp_path: Path) -> None:
     folder = toy_artifact(tmp_path / "gone")
     with kern.load(folder, capacity=CAPACITY) as executable:
         shutil.rmtree(folder)
@@ -314,7 +310,7 @@ def test_a_loaded_executable_needs_its_folder_no_more(tmp_path: Path) -> None:
         np.testing.assert_array_equal(executable.read("total"), 1 + weights["bias"] + weights["gain"] / 2)
 
 
-def test_an_open_folder_is_loaded_though_its_path_leads_elsewhere_and_stays_open(tmp_path: Path) -> None:
+def test_an_open_folder_is_loaded_even_if_another_is_at_its_path_and_stays_open(tmp_path: Path) -> None:
     first = toy_artifact(tmp_path / "folder", toy_weights(seed=1))
     with open_folder(first) as folder:
         first.rename(tmp_path / "moved")

@@ -42,7 +42,7 @@ VALUES: list[tuple[Any, type[KernError]]] = [
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES, ids=without_address)
-def test_names_that_there_are_not(executable: Executable, name: Any) -> None:
+def test_unknown_names_are_refused_in_every_call(executable: Executable, name: Any) -> None:
     uses: list[Use] = [
         lambda e: e.write(name, [0.0]),
         lambda e: e.read(name),
@@ -59,7 +59,9 @@ def test_names_that_there_are_not(executable: Executable, name: Any) -> None:
 
 
 @pytest.mark.parametrize(("values", "error"), VALUES, ids=without_address)
-def test_values_that_there_are_not(executable: Executable, values: Any, error: type[KernError]) -> None:
+def test_wrong_symbol_values_are_refused_in_every_call(
+    executable: Executable, values: Any, error: type[KernError]
+) -> None:
     array = np.zeros((1, 1, 1), np.float32)
     executable.read("video", {"f": 1, "h": 1, "w": 1})  # what equals these may not pass for them
     uses: list[Use] = [
@@ -102,7 +104,7 @@ def test_a_graph_keeps_the_calls_that_an_iterator_gave(executable: Executable) -
     assert graph.calls == (("run", {"f": 1, "h": 1, "w": 1}),) * 2
 
 
-def test_more_shapes_than_are_kept_are_each_their_own(executable: Executable) -> None:
+def test_each_of_more_shapes_than_are_kept_is_right(executable: Executable) -> None:
     every = [{"f": f, "h": h, "w": w} for f in range(1, 5) for h in range(1, 4) for w in range(1, 6)]
     assert len(every) > MAX_SHAPES
     for values in (*every, *every):

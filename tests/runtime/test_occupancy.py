@@ -85,7 +85,7 @@ class Gpu:
         self.taken.remove("device")
 
 
-def test_each_step_is_asked_for_at_its_most_shared_memory(
+def test_occupancy_is_at_the_most_shared_memory_of_each_step(
     build: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Gpu()
@@ -95,14 +95,16 @@ def test_each_step_is_asked_for_at_its_most_shared_memory(
     assert gpu.taken == []
 
 
-def test_what_the_device_does_not_run_has_none(build: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_the_device_does_not_run_has_no_occupancy(
+    build: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     gpu = Gpu()
     monkeypatch.setattr(kern.runtime.occupancy, "open_device", lambda name: gpu)
     assert found(build("sm_80")) == {}
     assert (gpu.asked, gpu.taken) == ([], [])
 
 
-def test_without_a_device_and_on_the_host_there_is_none(
+def test_there_is_no_occupancy_without_a_gpu_and_on_the_host(
     build: Callable[[str], Path], toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(name: str) -> None:
@@ -115,7 +117,7 @@ def test_without_a_device_and_on_the_host_there_is_none(
 
 
 @pytest.mark.gpu
-def test_a_gpu_says_how_full_it_is(build: Callable[[str], Path]) -> None:
+def test_a_gpu_reports_its_occupancy(build: Callable[[str], Path]) -> None:
     try:
         device = open_device("cuda")
     except DeviceUnavailable as error:

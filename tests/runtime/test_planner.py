@@ -76,7 +76,7 @@ def test_lifetimes_span_the_steps_that_access_a_buffer() -> None:
     assert steps_of((5, "part"), manifest, "fill") == (5, 6)
 
 
-def test_kept_scratch_and_the_host_s_buffers_have_places_of_their_own() -> None:
+def test_kept_scratch_and_the_host_s_buffers_have_their_own_locations() -> None:
     planned = plan(verified(toy_manifest()))
     assert set(planned.io.offsets) == {"x", "total", "sum", "count", "kept", "seen", ("summarize", "calls")}
     ends = sorted(planned.io.offsets.values())

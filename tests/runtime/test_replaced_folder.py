@@ -1,4 +1,4 @@
-"""A folder that a build replaces while it is read: whoever opened it reads it to the end, and it is whole."""
+"""A folder that a build replaces while it is read: a reader that has opened it reads all of it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def path(tmp_path: Path) -> Path:
     return toy_artifact(tmp_path / "model")
 
 
-def replace(path: Path) -> None:
-    """What a build with --force does when all is written, with a copy of what is there."""
+def replace(path: Path, source: Path | None = None) -> None:
+    """What a build with --force does when all is written, with a copy of `source`, or of what is there."""
     with replacing(path, force=True) as new:
-        shutil.copytree(path, new, dirs_exist_ok=True)
+        shutil.copytree(source or path, new, dirs_exist_ok=True)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def replaced_at(call: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     return done
 
 
-def test_a_folder_replaced_before_any_of_its_files_is_opened_is_loaded_whole(
+def test_a_folder_replaced_before_any_of_its_files_is_opened_is_loaded_completely(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = 0
@@ -105,13 +105,16 @@ def test_a_folder_replaced_and_removed_before_it_is_locked_is_opened_again(
         assert replaced == [3]
 
 
-def test_a_reader_keeps_what_it_opened_and_it_is_removed_afterwards(path: Path) -> None:
+def test_a_reader_keeps_what_it_opened_and_it_is_removed_afterwards(
+    path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     module = (path / "kernels").iterdir().__next__()
     image = module.read_bytes()
+    source = shutil.copytree(path, tmp_path_factory.mktemp("source") / "model")
     with open_folder(path) as folder:
         with replacing(path, force=True) as new:
             (new / "manifest.json").write_text("{}")
-            waiting = threading.Thread(target=replace, args=(path,))
+            waiting = threading.Thread(target=replace, args=(path, source))
             waiting.start()
             while len(list(path.parent.iterdir())) < 3:
                 assert waiting.is_alive()
@@ -138,7 +141,7 @@ def test_another_process_waits_for_the_reader(path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["model"]
 
 
-def test_a_reader_that_takes_too_long_is_told_so_and_nothing_is_called_invalid(
+def test_a_reader_that_takes_too_long_gets_an_error_of_its_own_and_no_diagnostic(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_lock, "_PATIENCE_S", 0)
@@ -151,7 +154,7 @@ def test_a_reader_that_takes_too_long_is_told_so_and_nothing_is_called_invalid(
 
 
 @pytest.mark.parametrize("refusal", [BlockingIOError, OSError])
-def test_without_locks_folders_are_read_and_replaced_all_the_same(
+def test_folders_are_read_and_replaced_where_locks_are_not_supported(
     path: Path, monkeypatch: pytest.MonkeyPatch, refusal: type[OSError]
 ) -> None:
     def no_locks(*arguments: object) -> None:

@@ -27,7 +27,7 @@ def video(*shape: int) -> np.ndarray:
 
 
 def flat(executable: Executable) -> np.ndarray:
-    """The whole memory of `video`, as it lies there."""
+    """All the memory of `video`."""
     return executable.read("video").reshape(-1)
 
 
@@ -55,7 +55,7 @@ def test_another_shape_is_refused_and_writes_nothing(executable: Executable, sha
     np.testing.assert_array_equal(executable.read("video"), whole)
 
 
-def test_fewer_rows_need_the_values_they_are_for(executable: Executable) -> None:
+def test_fewer_rows_need_symbol_values(executable: Executable) -> None:
     with pytest.raises(WrongShape, match="give the symbol values of the call that reads it, or use `at`"):
         executable.write("video", video(2, 3, 5))
     executable.write("video", video(2, 3, 5), {"f": 2, "h": 3, "w": 5})
@@ -107,7 +107,7 @@ def test_at_counts_rows(executable: Executable) -> None:
     ]
     + [((1, 3, 5), at) for at in (-1, True, False, 1.0, 0.0, "1", None, np.float32(1), np.True_, [1])],
 )
-def test_rows_that_are_not_there_are_refused(executable: Executable, shape: tuple[int, ...], at: Any) -> None:
+def test_rows_out_of_range_are_refused(executable: Executable, shape: tuple[int, ...], at: Any) -> None:
     executable.write("video", whole := video(*BOUNDS))
     with pytest.raises(WrongShape, match="row"):
         executable.write("video", np.zeros(shape, np.float32), at=at)
@@ -125,7 +125,7 @@ INTEGERS = {"i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1), "i64": (-(2**63
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_of_any_kind_are_taken_within_their_range(executable: Executable, dtype: str) -> None:
+def test_integers_of_any_kind_are_accepted_within_their_range(executable: Executable, dtype: str) -> None:
     least, most = INTEGERS[dtype]
     for given in (
         [least, 0, 1, most],
@@ -149,7 +149,7 @@ def test_integers_of_any_kind_are_taken_within_their_range(executable: Executabl
                     executable.write(dtype, np.array([0, wrong, 0, 0], wide))
 
 
-def test_floats_are_taken_for_f32(executable: Executable) -> None:
+def test_floats_are_accepted_for_f32(executable: Executable) -> None:
     for given in ([0.1, -0.0, 1e-50, 3.4e38], [1, 2**24, -(2**127), 0.5], [np.inf, -np.inf, np.nan, np.float64(1 / 3)]):
         executable.write("f32", given)
         np.testing.assert_array_equal(executable.read("f32"), np.array(given, np.float64).astype(np.float32))
@@ -217,7 +217,7 @@ WRONG_ANYWHERE: list[Any] = [
 
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u8"])
 @pytest.mark.parametrize("given", [*WRONG_INTEGERS, *WRONG_ANYWHERE], ids=without_address)
-def test_what_is_no_integer_is_refused(executable: Executable, dtype: str, given: Any) -> None:
+def test_what_is_not_an_integer_is_refused(executable: Executable, dtype: str, given: Any) -> None:
     with pytest.raises(WrongDType, match=f"'{dtype}' is"):
         executable.write(dtype, given)
     assert not executable.read(dtype).any()
@@ -239,14 +239,14 @@ def test_what_is_no_integer_is_refused(executable: Executable, dtype: str, given
     ],
     ids=without_address,
 )
-def test_what_is_no_float_is_refused(executable: Executable, given: Any) -> None:
+def test_what_is_not_a_float_is_refused(executable: Executable, given: Any) -> None:
     with pytest.raises(WrongDType, match="'f32' is"):
         executable.write("f32", given)
     assert not executable.read("f32").any()
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "fp8e4m3"])
-def test_smaller_floats_are_given_as_their_own_arrays(executable: Executable, dtype: str) -> None:
+def test_smaller_floats_need_arrays_of_their_dtype(executable: Executable, dtype: str) -> None:
     executable.write(dtype, ones := np.ones(4, DTYPES[dtype]))
     np.testing.assert_array_equal(executable.read(dtype), ones)
     for given in ([1.0] * 4, np.ones(4, np.float32), np.ones(4, np.uint16), np.ones(4, np.uint8), np.ones(4, "V2")):

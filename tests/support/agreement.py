@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.engine import Generator
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support.host_driven import HostDriven
 
 F32 = NDArray[np.float32]
 
@@ -38,7 +38,7 @@ def run(
 ) -> Run:
     """Generate `count` ids step by step and keep the logits of each; `options` are the generator's."""
     with load(folder, capacity=capacity, sharing=False, check=check) as executable:
-        generator = Generator(executable, Tokenizer.load(folder), host_fed=True, **options)
+        generator = HostDriven(executable, Tokenizer.load(folder), **options)
         generation = generator.generate(prompt, max_tokens=count, ignore_stop=True)
         logits = [executable.read("logits", {"tokens": 1})[0] for _ in generation]
     return Run(prompt, generation.output_ids, np.array(logits))
@@ -73,7 +73,7 @@ class Agreement:
 
 
 def agreement(found: Run, reference: Logits) -> Agreement:
-    """The run beside float32 logits over the same ids."""
+    """The run compared with float32 logits over the same ids."""
     rows = reference([*found.prompt, *found.ids])[len(found.prompt) - 1 : -1]
     off = _centred(found.logits) - _centred(rows)
     relative = np.linalg.norm(off, axis=1) / np.linalg.norm(_centred(rows), axis=1)
@@ -93,7 +93,7 @@ def assert_agrees(found: Run, reference: Logits, *, within: float, label: str = 
     """Every row of logits is within `within` of float32's, relative to its length.
 
     Each id is the greatest of the run's own logits; where float32 would have chosen another, its margin must be below
-    the error that this very run's logits have.
+    the error of this run's own logits.
     """
     assert found.logits.argmax(axis=1).tolist() == list(found.ids)
     measured = agreement(found, reference)

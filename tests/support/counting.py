@@ -1,4 +1,4 @@
-"""A host device that counts what is taken from it and given back, and can fail at any point."""
+"""A host device that counts what is allocated from it and freed, and can fail at any point."""
 
 from __future__ import annotations
 

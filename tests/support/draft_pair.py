@@ -22,7 +22,7 @@ CAPACITY = 128
 
 
 class Pair:
-    """A target and a draft, built and loaded, beside their reference."""
+    """A target and a draft, built and loaded, with their reference."""
 
     def __init__(
         self, folder: Path, checkpoint: RandomCheckpoint, reference: DraftReference, *, target: str, **options: Any
@@ -64,7 +64,7 @@ class Pair:
         self.run("begin_spec", 1)
 
     def read(self, name: str, rows: int) -> F32:
-        """Rows of a carry, or of the logits: other workspaces are a kernel's own affair."""
+        """Rows of a carry, or of the logits: other workspaces are internal to a kernel."""
         assert name == "logits" or self.executable.manifest.buffers[name].class_ == "carry"
         found = np.asarray(self.executable.read(name))
         return found[:rows].astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a recorded test program does: calls of the fake libcuda, by ctypes, in a process of its own."""
+"""What a recorded test program does: calls of the fake libcuda, by ctypes, in its own process."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FROM_VLLM, TRAINING, CARD = "docs/kernels-from-vllm.md", "docs/train-a-draft.md"
 
 SHARES = tuple(f"bench/spec/acceptance/{place} *100" for place in range(7))
 ROUNDS_TEXT = """rounds {} ms/round ({} x a decode step; p10 {}, p90 {}, {} rounds)
-tokens {} a round ({} tokens/s, {} x plain decoding)
+tokens {} per round ({} tokens/s, {} x plain decoding)
 accepted {}%, {}%, {}%, {}%, {}%, {}%, {}% of the rounds"""
 ROUNDS_PLACES = tuple(
     f"bench/spec/{key}"
@@ -76,7 +76,7 @@ QUOTES: Final = (
           in_turns(709, "decode_ms_per_token")),
     Quote(README, "| first token, prompt of 709 | **{} ms** | {} | {} |", "h200-qwen3-4b-vs-vllm",
           in_turns(709, "first_token_ms")),
-    Quote(README, f"{DECODE_TEXT}\n…\nmemory {{}} MB a step: {{}}% of the {{}} GB/s", "host-smollm2",
+    Quote(README, f"{DECODE_TEXT}\n…\nmemory {{}} MB per step: {{}}% of the {{}} GB/s", "host-smollm2",
           (*decode("bench"), "bench/bytes_per_step *1e-6", "bench/bandwidth_share *100",
            "bench/read_bandwidth *1e-9")),
     Quote(README, "and {} tokens per round, speculation takes it from {} to {} tokens per second", "h200-smollm2-spec",

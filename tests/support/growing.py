@@ -11,7 +11,7 @@ Document = dict[str, Any]
 
 
 def copy(**parts: Any) -> Document:
-    """A valid manifest of one kernel `k` (out f32, in f32), with other sections in place of its own."""
+    """A valid manifest of one kernel `k` (out f32, in f32), with some of its sections replaced."""
     return {
         "meta": {"version": 2, "model": "m"},
         "symbols": {"n": {"max": 64}},
@@ -91,7 +91,7 @@ def unknown_operators(n: int) -> Document:
 
 
 def kernels_and_dispatches(n: int) -> Document:
-    """Many kernels with scratch, each called by a program of its own."""
+    """Many kernels with scratch, each called by its own program."""
 
     def of() -> Document:
         return kernel(

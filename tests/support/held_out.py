@@ -1,6 +1,6 @@
 """Fifty prompts that the trained draft of SmolLM2 has not seen: other topics, phrasings and words than its training's.
 
-They were drawn with a seed of their own from what `tools/draft_training/prompts.py` holds out, less what the draft's
+They were drawn with their own seed from what `tools/draft_training/prompts.py` holds out, less what the draft's
 card was measured on: half are chats, three in ten openings, and the rest what the target began by itself.
 """
 

@@ -58,7 +58,7 @@ def at(value: Any, path: Path) -> Any:
 
 
 def replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
-    """A copy in which `change` was applied to the value at `path`; what is beside it is shared."""
+    """A copy in which `change` was applied to the value at `path`; the rest is shared."""
     if not path:
         return change(value)
     copy: Any = dict(value) if isinstance(value, dict) else list(value)

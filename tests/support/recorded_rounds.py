@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.engine.sequence import PagedSequence
-from kern.engine.speculation import BEGIN, agreement
+from kern.engine.speculation import BEGIN
 from kern.runtime.loading import load
 from kern.text import Tokenizer
+from support.host_driven import agreement
 from support.spoken import Spoken
 
 RECORD = Path(__file__).parents[1] / "samples" / "smollm2-rounds.json"

@@ -134,7 +134,7 @@ def launch_values(
 
 
 def packed(value: int | float, size: int) -> bytes:
-    """A scalar as it stands in a parameter; a float takes 4 bytes."""
+    """A scalar as it is in a parameter; a float takes 4 bytes."""
     if isinstance(value, float):
         return struct.pack("<f", value)
     return (value % 2 ** (8 * size)).to_bytes(size, "little")

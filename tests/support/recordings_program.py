@@ -19,7 +19,7 @@ WIDTHS = {"i32": 4, "i64": 8, "f32": 4, "u8": 1, "position": 4}
 
 @dataclass(frozen=True)
 class Arg:
-    """A parameter: `value` is a scalar's expression in tokens, or a float; `width` bytes a token that is written."""
+    """A parameter: `value` is a scalar's expression in tokens, or a float; `width` bytes per token that is written."""
 
     role: Role
     value: Expr | float = 0
@@ -80,7 +80,7 @@ class Behaviour:
     disturb: float = 0.0
     """How likely an allocation is made, and kept for a while, at the end of a pass."""
     late: float = 0.0
-    """How likely the last launch of a pass is told after the first of the next one."""
+    """The probability that the last launch of a pass is recorded after the first of the next one."""
     noise: bool = True
     """Launches between passes, and times that say nothing."""
     copies: bool = True

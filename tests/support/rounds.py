@@ -26,7 +26,7 @@ def assert_between_rounds(executable: Executable, ids: Sequence[int], anchor: in
     assert read("round_tokens")[0] == ids[anchor]
     assert read("round_positions") == [anchor + row for row in rows]
     assert read("round_slots") == [anchor + row if anchor + row < slots else -1 for row in rows]
-    # The target's own state and the draft's now reach up to the anchor, which has none.
+    # Both states now reach up to the anchor, whose own is not written yet.
     assert read("feature_positions") == [before + row for row in rows]
     assert read("feature_slots") == [before + row if row <= accepted[-1] else -1 for row in rows]
     counts = read("accepted")

@@ -1,4 +1,4 @@
-"""What a model says after prompts, speculating or not: tokens a round, and where two ways of saying it part."""
+"""What a model says after prompts, speculating or not: tokens per round, and where two texts differ."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kern.engine import Generator
 from kern.runtime.executable import Executable
 from kern.text import Tokenizer
+from support import host_driven
 from support.agreement import Logits, agreement, run
 from support.held_out import Kind, Prompt
 
@@ -30,7 +30,7 @@ def speak(
     executable: Executable, tokenizer: Tokenizer, prompts: Iterable[Prompt], most: int, **options: Any
 ) -> list[Spoken]:
     """At most `most` tokens after each prompt, up to a stop token; `options` are the generator's."""
-    generator, found = Generator(executable, tokenizer, **options), []
+    generator, found = host_driven.generator(executable, tokenizer, **options), []
     for prompt in prompts:
         generation = generator.generate(prompt.ids(tokenizer), max_tokens=most)
         for _ in generation:
@@ -48,7 +48,7 @@ def by_kind(spoken: Sequence[Spoken]) -> str:
     """Tokens a round of each kind of prompt, and of all, for people."""
     kinds = dict.fromkeys(each.kind for each in spoken)
     parts = [f"{kind} {tokens_a_round([each for each in spoken if each.kind == kind]):.2f}" for kind in kinds]
-    return f"{len(spoken)} texts, tokens a round: {', '.join(parts)}, all {tokens_a_round(spoken):.2f}"
+    return f"{len(spoken)} texts, tokens per round: {', '.join(parts)}, all {tokens_a_round(spoken):.2f}"
 
 
 def assert_parts_at_near_ties(folder: Path, plain: Spoken, other: Spoken, logits: Logits) -> None:

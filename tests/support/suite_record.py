@@ -41,7 +41,7 @@ class SuiteRecord:
             self._worst[report.nodeid] = report.outcome
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write the record beside its place and move it there."""
+        """Write the record under another name and rename it."""
         record = {
             **self._about,
             "exit_status": int(exitstatus),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -27,3 +29,27 @@ def tiny_reference(folder: Path) -> Reference:
     assert family == "llama" or family == "qwen3"
     checkpoint = RandomCheckpoint(preset(family, "tiny"), SEED)
     return Reference(checkpoint.config, cache(checkpoint.tensor))
+
+
+def without_feedback(folder: Path, output: Path) -> Path:
+    """The folder as it was before programs fed themselves: decode reads the inputs."""
+    shutil.copytree(folder, output)
+    manifest = json.loads((output / "manifest.json").read_text())
+    inputs = {
+        "step_token": "token_ids",
+        "step_position": "positions",
+        "step_slot": "slot_mapping",
+        "step_length": "seq_lens",
+    }
+    del manifest["programs"]["begin"], manifest["kernels"]["begin"], manifest["kernels"]["advance"]
+    del manifest["buffers"]["token_ring"]
+    for carry in inputs:
+        del manifest["buffers"][carry]
+    decode = manifest["programs"]["decode"]
+    decode["dispatches"] = [dispatch for dispatch in decode["dispatches"] if dispatch["kernel"] != "advance"]
+    for dispatch in decode["dispatches"]:
+        for arg in dispatch["args"]:
+            if "buf" in arg:
+                arg["buf"] = inputs.get(arg["buf"], arg["buf"])
+    (output / "manifest.json").write_text(json.dumps(manifest))
+    return output

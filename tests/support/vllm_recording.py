@@ -326,7 +326,7 @@ class _Engine:
         self._other("nvjet_sm90_tst", *addresses)
 
     def _other(self, symbol: str, *addresses: int) -> None:
-        """A kernel that nothing is known of but its addresses."""
+        """A kernel of which only the addresses are known."""
         kernel = self.recorder.kernel(symbol, self.other, [8] * len(addresses))
         pointers = [self._pointer(index, address) for index, address in enumerate(addresses)]
         self.recorder.launch(kernel, [packed(address, 8) for address in addresses], pointers)

@@ -47,7 +47,7 @@ def test_rounds_on_the_host_device_are_those_that_were_measured(tmp_path: Path) 
     save_model(tmp_path / "model", CHECKPOINT)
     build("llama", tmp_path / "built", checkpoint=tmp_path / "model", draft=tmp_path / "draft", target="host")
     with kern.load(tmp_path / "built", capacity=64) as executable:
-        generator = Generator(executable, Tokenizer.load(tmp_path / "built"), spec="device")
+        generator = Generator(executable, Tokenizer.load(tmp_path / "built"), spec=True)
         generations = [generator.generate(ids, max_tokens=TOKENS, ignore_stop=True) for ids in prompts]
         for each in generations:
             assert len(list(each)) == TOKENS

@@ -1,4 +1,4 @@
-"""The parts of training a draft, in torch on the CPU at tiny sizes, beside numpy references."""
+"""The parts of training a draft, in torch on the CPU at tiny sizes, against numpy references."""
 
 from __future__ import annotations
 

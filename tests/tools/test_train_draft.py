@@ -71,7 +71,7 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call the script as the shell would, in this process: importing torch anew each time takes seconds."""
+    """Call the script as the shell would, in this process: importing torch again each time takes seconds."""
 
     def call(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["train_draft.py", *map(str, arguments)])
@@ -120,7 +120,7 @@ def test_a_draft_from_nothing_but_the_model(run: Run, model: Path, tmp_path: Pat
     )
     assert trained.code == 0, trained.err
     assert "accept_k" in trained.out
-    assert "tokens a round on held-out prompts, 3 steps" in trained.out
+    assert "tokens per round on held-out prompts, 3 steps" in trained.out
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.npz", "draft"]
     folder = tmp_path / "draft"

@@ -24,7 +24,7 @@ def test_a_folder_and_its_manifest_verify(toy: Path) -> None:
         assert report.path == Path(path)
 
 
-def test_a_manifest_alone_is_not_held_against_files(toy: Path, tmp_path: Path) -> None:
+def test_a_manifest_without_a_folder_is_verified_without_files(toy: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone.json"
     alone.write_bytes((toy / "manifest.json").read_bytes())
     assert kern.verify(alone).ok
@@ -33,8 +33,8 @@ def test_a_manifest_alone_is_not_held_against_files(toy: Path, tmp_path: Path) -
     assert {located.diagnostic.code[:3] for located in report.diagnostics} == {"K10"}
 
 
-def test_diagnostics_are_placed_and_ordered_as_in_the_file(tmp_path: Path) -> None:
-    folder = toy_artifact(tmp_path / "faulty")
+def test_diagnostics_are_located_and_ordered_as_in_the_file(tmp_path: Path) -> None:
+    folder = toy_artifact(tmp_path / "invalid")
     manifest = folder / "manifest.json"
     text = manifest.read_text()
     text = text.replace('"state": "pool"', '"state": "pond"', 1).replace('"max": 16', '"max": 0', 1)
@@ -63,7 +63,7 @@ def test_diagnostics_are_placed_and_ordered_as_in_the_file(tmp_path: Path) -> No
     ],
 )
 def test_one_cause_gives_one_diagnostic_of_all_ten_rules(tmp_path: Path, pointer: str, value: Any, code: str) -> None:
-    folder = toy_artifact(tmp_path / "faulty")
+    folder = toy_artifact(tmp_path / "invalid")
     document = json.loads((folder / "manifest.json").read_text())
     *parents, last = pointer.split("/")
     place = document
@@ -77,7 +77,7 @@ def test_one_cause_gives_one_diagnostic_of_all_ten_rules(tmp_path: Path, pointer
     assert [located.diagnostic.code for located in kern.verify(folder).diagnostics] == [code]
 
 
-def test_text_that_is_no_manifest_is_a_diagnostic(tmp_path: Path) -> None:
+def test_text_that_is_not_a_manifest_is_a_diagnostic(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     path.write_text('{\n "meta": oops}')
     (located,) = kern.verify(path).diagnostics
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_a_one_line_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a\0b", "a/\ud800", "file.json/x", "closed/x.json"])
-def test_a_path_that_cannot_be_looked_at_is_unreadable(tmp_path: Path, name: str) -> None:
+def test_a_path_that_cannot_be_opened_is_unreadable(tmp_path: Path, name: str) -> None:
     (tmp_path / "file.json").touch()
     (tmp_path / "closed").mkdir(mode=0)
     if os.geteuid() == 0 and name.startswith("closed"):
@@ -117,7 +117,7 @@ def test_a_path_that_cannot_be_looked_at_is_unreadable(tmp_path: Path, name: str
     assert caught.value.help
 
 
-def test_a_file_beyond_the_bound_is_not_read_whole(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
         file.truncate(1 << 36)

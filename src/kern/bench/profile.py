@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from kern.contracts.text_checks import check_generation
+from kern.engine.decoding import feeds_itself
+from kern.engine.runner import Runner
 from kern.engine.sequence import PagedSequence, check_room
-from kern.runtime.executable import Executable
 from kern.runtime.stepping import LaunchTime
-from kern.text.tokenizer import Tokenizer
 
 REPEATS: Final = 8
 
@@ -27,17 +26,15 @@ class KernelTime:
     share: float
 
 
-def profile_decode(executable: Executable, tokenizer: Tokenizer, context: int) -> tuple[LaunchTime, ...]:
+def profile_decode(runner: Runner, context: int) -> tuple[LaunchTime, ...]:
     """The time of each launch of a decode step at position `context`, the median of 8 steps.
 
-    The state is what is there: zeros, or a text's, which this supersedes. Launches are kept apart (see
-    Executable.profile). Raises ContractError, and PromptError where the capacity is below `context` + 1.
+    The state is what is there: zeros, or a text's, which this supersedes. Each launch is timed alone (see
+    Executable.profile). Raises PromptError where the capacity is below `context` + 1.
     """
-    check_generation(executable.manifest, tokenizer.settings)
-    sequence = PagedSequence(executable, tokenizer.settings)
-    check_room(f"the profiled step is at position {context}", context + 1, sequence.capacity, tokenizer.settings)
-    sequence.begin()
-    _, *runs = [_step(sequence, context) for _ in range(1 + REPEATS)]
+    check_room(f"the profiled step is at position {context}", context + 1, runner.capacity, runner.settings)
+    runner.sequence.begin()
+    _, *runs = [_step(runner.sequence, context) for _ in range(1 + REPEATS)]
     return tuple(
         LaunchTime(launch.label, launch.kernel, launch.step, median(each.seconds for each in same))
         for launch, *same in zip(runs[0], *runs, strict=True)
@@ -46,7 +43,7 @@ def profile_decode(executable: Executable, tokenizer: Tokenizer, context: int) -
 
 def _step(sequence: PagedSequence, position: int) -> tuple[LaunchTime, ...]:
     sequence.place([0], position)
-    if "begin" in sequence.executable.manifest.programs:
+    if feeds_itself(sequence.executable):
         sequence.run(("begin", 1))
     return sequence.profile("decode", 1)
 

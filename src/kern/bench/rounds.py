@@ -53,10 +53,8 @@ def benchmark_rounds(generator: Generator, rounds: int) -> RoundTimes:
     """
     rounds = min(rounds, room_for_rounds(generator))
     waits, accepted = _run(generator, rounds)
-    idle = None
-    if generator.spec == "device":
-        calls = round_calls(generator.rows)
-        idle = idle_between(generator, rounds, lambda count: _run(generator, count)[0], BEGIN, calls)
+    calls = round_calls(generator.rows)
+    idle = idle_between(generator, rounds, lambda count: _run(generator, count)[0], BEGIN, calls)
     low, middle, high = np.percentile(waits, [10, 50, 90])
     return RoundTimes(
         rounds=len(accepted),
@@ -88,7 +86,7 @@ def acceptance(accepted: Sequence[int], drafts: int) -> tuple[float, ...]:
 
 def _run(generator: Generator, rounds: int) -> tuple[NDArray[np.float64], list[int]]:
     """The milliseconds that each round is waited for, and what it accepts; those read together share their time."""
-    apart = min(stride(generator.executable), rounds) if generator.spec == "device" else 1
+    apart = min(stride(generator.executable), rounds)
     wanted = WARM_UP + rounds
     prompt = random_ids(generator, PROMPT)
     generation = generator.generate(prompt, max_tokens=wanted * generator.rows, ignore_stop=True)

@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.engine.decoding import stride
+from kern.engine.decoding import feeds_itself, stride
 from kern.engine.generator import Generator
-from kern.engine.sequence import PagedSequence, PromptError, SizedCall
+from kern.engine.runner import Runner
+from kern.engine.sequence import PromptError, SizedCall
 
 PROMPT: Final = 16
 WARM_UP: Final = 16
@@ -85,10 +86,10 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
     before = device.read_bandwidth()
     waits = _decode(generator, steps)
     idle = None
-    if generator.runs_ahead:
+    if feeds_itself(generator.executable):
         idle = idle_between(generator, steps, partial(_decode, generator), ("begin", 1), [("decode", 1)])
     bandwidth = max(before, device.read_bandwidth())
-    counted = generator.tokenizer.settings.decode_bytes
+    counted = generator.settings.decode_bytes
     context = PROMPT + WARM_UP + len(waits) / 2
     prefill = tuple(_prefill(generator, n) for n in lengths if n <= generator.capacity)
     return Benchmark(
@@ -101,10 +102,9 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
     )
 
 
-def random_ids(generator: Generator, count: int) -> list[int]:
+def random_ids(runner: Runner, count: int) -> list[int]:
     """A prompt of `count` ids, always the same."""
-    vocabulary = generator.tokenizer.settings.vocabulary
-    return [int(id) for id in np.random.default_rng(count).integers(0, vocabulary, count)]
+    return [int(id) for id in np.random.default_rng(count).integers(0, runner.settings.vocabulary, count)]
 
 
 def _decode(generator: Generator, steps: int) -> NDArray[np.float64]:
@@ -122,7 +122,7 @@ def _times(waits: NDArray[np.float64]) -> DecodeTimes:
 
 
 def idle_between(
-    generator: Generator,
+    runner: Runner,
     count: int,
     waits: Callable[[int], NDArray[np.float64]],
     begin: SizedCall,
@@ -136,23 +136,22 @@ def idle_between(
     than a graph holds.
     """
     groups = min(count // GROUP, MOST_GROUPS)
-    if not (generator.executable.device.asynchronous and groups):
+    if not (runner.executable.device.asynchronous and groups):
         return None
     return median(
-        float(np.mean(waits(groups * GROUP))) * 1e3 - _grouped_period(generator, begin, calls, groups)
+        float(np.mean(waits(groups * GROUP))) * 1e3 - _grouped_period(runner, begin, calls, groups)
         for _ in range(ROUNDS)
     )
 
 
-def _grouped_period(generator: Generator, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
+def _grouped_period(runner: Runner, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
     """The period in microseconds of `calls` in graphs that hold them GROUP times, `groups` of them after a warm-up.
 
     They follow `begin`, which takes the last of a prompt's ids, so that they meet the contexts that decoding meets.
     """
-    executable = generator.executable
-    *given, last = random_ids(generator, PROMPT)
-    generator.prefill(given)
-    sequence = PagedSequence(executable, generator.tokenizer.settings)
+    executable, sequence = runner.executable, runner.sequence
+    *given, last = random_ids(runner, PROMPT)
+    runner.prefill(given)
     sequence.place([last], PROMPT - 1)
     sequence.run(begin)
     graph = sequence.recorded(*[*calls] * GROUP)
@@ -168,11 +167,11 @@ def _grouped_period(generator: Generator, begin: SizedCall, calls: Sequence[Size
     return period * 1e6
 
 
-def _prefill(generator: Generator, tokens: int) -> PrefillTime:
-    ids = random_ids(generator, tokens)
+def _prefill(runner: Runner, tokens: int) -> PrefillTime:
+    ids = random_ids(runner, tokens)
     times = []
     for _ in range(1 + REPEATS):
         start = time.perf_counter()
-        generator.prefill(ids)
+        runner.prefill(ids)
         times.append((time.perf_counter() - start) * 1e3)
     return PrefillTime(tokens, float(np.median(times[1:])))

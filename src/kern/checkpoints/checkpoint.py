@@ -1,4 +1,4 @@
-"""What a generator needs of a checkpoint, whatever file it comes from: a config, tensors, the text side."""
+"""What a generator needs from a checkpoint in any format: a config, tensors, a tokenizer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class CheckpointError(
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """The text side of a checkpoint: `tokenizer_json` is in the format of the tokenizers library.
+    """Tokenizer, stop ids and chat template. `tokenizer_json` is in the format of the tokenizers library.
 
-    Without a tokenizer there is no text, and prompts are ids. `special_tokens` are the tokens that the chat template
-    knows by name (`bos_token`).
+    Without a tokenizer, prompts are token ids. `special_tokens` are the tokens that the chat template refers to by
+    name (`bos_token`).
     """
 
     tokenizer_json: bytes | None = None
@@ -35,7 +35,7 @@ class TextSource:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a checkpoint: its name and dtype as the file has them, its shape, and whether it can be read."""
+    """A tensor of a checkpoint: name and dtype as stored, shape, and whether it can be read."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,15 +48,15 @@ class Checkpoint(Protocol):
 
     @property
     def tensors(self) -> Mapping[str, StoredTensor]:
-        """Every tensor of the files, by its Hugging Face name, or by its own where it has none."""
+        """Every tensor by its Hugging Face name, or by its own where it has no such name."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The settings of which nothing is known."""
+        """The unknown settings."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of how the files are read, a line each."""
+        """Notes for the user on how the files are read, one per line."""
 
     @property
     def config(self) -> TransformerConfig:
@@ -69,5 +69,5 @@ class Checkpoint(Protocol):
     def tensor(self, name: str) -> NDArray[Any]:
         """A tensor in bf16, f16 or f32, matrices as [outputs, inputs].
 
-        Raises CheckpointError where there is none of that name.
+        Raises CheckpointError for an unknown name.
         """

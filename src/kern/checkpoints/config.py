@@ -16,7 +16,7 @@ FAMILIES: Final[tuple[Family, ...]] = ("llama", "qwen3")
 MAX_LAYERS: Final = 1024
 MAX_POSITIONS: Final = 2**20
 MAX_WIDTH: Final = 2**24
-"""Bounds well beyond every known model, so that a damaged config is refused instead of built for hours."""
+"""Bounds well beyond every known model, so that a damaged config is refused quickly."""
 
 
 class UnsupportedModel(KernError, code="unsupported-model", help="correct the config, or give another checkpoint"):
@@ -53,7 +53,7 @@ class TransformerConfig:
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads; that of all value heads is the same."""
+        """Width of all key heads, and of all value heads."""
         return self.kv_heads * self.head_dim
 
     @property
@@ -62,7 +62,7 @@ class TransformerConfig:
         return self.q_size + 2 * self.kv_size
 
     def __post_init__(self) -> None:
-        """Raises UnsupportedModel for sizes out of bounds, or that do not fit together."""
+        """Raises UnsupportedModel for sizes that are out of bounds or inconsistent."""
         bounds = {"layers": MAX_LAYERS, "max_positions": MAX_POSITIONS}
         for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocabulary", "max_positions"):
             _within(name, getattr(self, name), bounds.get(name, MAX_WIDTH))
@@ -70,13 +70,13 @@ class TransformerConfig:
         if self.heads % self.kv_heads:
             raise UnsupportedModel(f"{self.heads} query heads are not a multiple of {self.kv_heads} key heads")
         if self.head_dim % 2:
-            raise UnsupportedModel(f"head_dim {self.head_dim} is odd, so rotary positions cannot pair it")
+            raise UnsupportedModel(f"head_dim {self.head_dim} is odd; rotary embedding needs an even size")
         self._check_rope()
 
     def _check_rope(self) -> None:
         divisors, curve = (self.rope_scaling.divisors, self.rope_scaling.curve) if self.rope_scaling else ((), None)
         if divisors and len(divisors) != self.head_dim // 2:
-            raise UnsupportedModel(f"{len(divisors)} factors are given for the {self.head_dim // 2} rotary frequencies")
+            raise UnsupportedModel(f"there are {len(divisors)} factors for {self.head_dim // 2} rotary frequencies")
         if isinstance(curve, Yarn | Llama3):
             _within("the number of original positions", curve.positions, MAX_POSITIONS)
         if not isinstance(curve, Yarn):
@@ -96,7 +96,7 @@ def _within(name: str, size: int, most: int) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as a message can show it: the start of a long one."""
+    """A value for a message; a long one is truncated."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
@@ -173,8 +173,8 @@ PRESETS: Final[Mapping[Family, Mapping[str, TransformerConfig]]] = {
 
 
 def preset(family: Family, name: str) -> TransformerConfig:
-    """The known shape `name`. Raises UnsupportedModel where the family has none of that name."""
+    """The known shape `name`. Raises UnsupportedModel for an unknown name."""
     known = PRESETS[family]
     if name not in known:
-        raise UnsupportedModel(f"{family} has no config {name!r}", f"known: {', '.join(known)}")
+        raise UnsupportedModel(f"unknown config {name!r} for {family}", f"known: {', '.join(known)}")
     return known[name]

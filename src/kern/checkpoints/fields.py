@@ -1,4 +1,4 @@
-"""Fields of a checkpoint's settings: what is done with each, held as tables, and values read from them."""
+"""Tables of the settings in checkpoints, what is done with each, and the reading of their values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Field:
 
 
 Table = Mapping[str, Field]
-"""Fields by name. A name that ends with `*` stands for all that begin so; an exact name goes before it."""
+"""Fields by name. A name that ends with `*` matches every name with that prefix; an exact name has precedence."""
 
 
 def obeyed(note: str = "") -> Field:
@@ -31,7 +31,7 @@ def obeyed(note: str = "") -> Field:
 
 
 def refused(note: str, *unless: object) -> Field:
-    """A field whose values are refused, save those of `unless`; null is as good as left out."""
+    """A field that is refused unless its value is in `unless`; null counts as absent."""
     return Field("refused", note, unless)
 
 
@@ -41,12 +41,12 @@ def irrelevant(note: str) -> Field:
 
 
 def each(names: str, field: Field) -> dict[str, Field]:
-    """Several fields, their names separated by spaces, of which the same is true."""
+    """The same entry for several fields, their names separated by spaces."""
     return dict.fromkeys(names.split(), field)
 
 
 def check_fields(settings: Mapping[str, Any], table: Table, where: str = "") -> None:
-    """Raises UnsupportedModel for the first field that `table` refuses, by its name (and `where` it is) and value."""
+    """Raises UnsupportedModel for the first field that `table` refuses, with its name, file (`where`) and value."""
     for name, value in settings.items():
         field = field_of(name, table)
         if field is not None and field.verdict == "refused" and value is not None and value not in field.unless:
@@ -56,12 +56,12 @@ def check_fields(settings: Mapping[str, Any], table: Table, where: str = "") -> 
 
 
 def unknown_fields(settings: Mapping[str, Any], table: Table) -> Iterator[str]:
-    """The fields that `table` does not have."""
+    """The fields that are not in `table`."""
     return (name for name in settings if field_of(name, table) is None)
 
 
 def field_of(name: str, table: Table) -> Field | None:
-    """What `table` says of a field."""
+    """The entry of `table` for a field."""
     if name in table:
         return table[name]
     return next((field for key, field in table.items() if key.endswith("*") and name.startswith(key[:-1])), None)
@@ -73,10 +73,10 @@ def accepted(field: Field) -> str:
 
 
 def size(values: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """A whole number from 1 up. Raises UnsupportedModel."""
+    """An integer of at least 1. Raises UnsupportedModel."""
     value = values.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise UnsupportedModel(f"{key} in the model's config is {shown(value)}, not a whole number")
+        raise UnsupportedModel(f"{key} in the model's config is {shown(value)}, not an integer")
     if not 1 <= value <= _MAX_SIZE:
         how = "below 1" if value < 1 else f"above {_MAX_SIZE}"
         raise UnsupportedModel(f"{key} in the model's config is {shown(value)}, {how}")

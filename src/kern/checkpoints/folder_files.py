@@ -1,4 +1,4 @@
-"""Files of a checkpoint: settings, of bounded length, JSON objects in them, and tensors mapped from their place."""
+"""Reading the files of a checkpoint: text of bounded size, JSON objects, and memory-mapped tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kern.files.regular_file import open_regular
 
 
 def read_file(path: Path) -> bytes | None:
-    """The bytes of a file, None where there is none; a link that leads nowhere is there, and cannot be read."""
+    """The bytes of a file, None if it does not exist. A dangling link is an error, not a missing file."""
     if not os.path.lexists(path):
         return None
     try:
@@ -24,15 +24,18 @@ def read_file(path: Path) -> bytes | None:
             size = os.fstat(file.fileno()).st_size
             if size > MAX_TEXT_BYTES:
                 raise CheckpointError(
-                    f"{path} has {size:,} bytes, more than the {MAX_TEXT_BYTES:,} that are read",
+                    f"{path} has {size:,} bytes; the limit is {MAX_TEXT_BYTES:,}",
                     "is this the right file?",
                 )
             return file.read()
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}", "check that it is a file, and yours") from error
+        raise CheckpointError(
+            f"cannot read {path}: {error.strerror}", "check that it is a file that you may read"
+        ) from error
 
 
 def read_json(path: Path, content: bytes) -> dict[str, Any]:
+    """The JSON object in the content of the file at `path`. Raises CheckpointError."""
     try:
         found = json.loads(content)
     except ValueError as error:
@@ -45,10 +48,12 @@ def read_json(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def mapped(path: Path, dtype: Any, offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    """An array in a file whose index was read earlier. Raises CheckpointError where the file has changed since."""
+    """An array in a file whose index was read earlier. Raises CheckpointError if the file has changed since."""
     try:
         return np.memmap(path, dtype, "r", offset, shape)
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}", "leave it there while it is read") from error
+        raise CheckpointError(
+            f"cannot read {path}: {error.strerror}", "do not move or delete it while it is read"
+        ) from error
     except ValueError as error:  # the mapping is longer than the file
-        raise CheckpointError(f"{path} has been cut off since it was opened") from error
+        raise CheckpointError(f"{path} was truncated while it was read") from error

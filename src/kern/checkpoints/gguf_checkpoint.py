@@ -1,4 +1,4 @@
-"""Checkpoints in GGUF: tensors dequantised, rows of a llama's q and k put back into Hugging Face's order."""
+"""Checkpoints in GGUF: tensors are dequantised, and q and k of llama are reordered as Hugging Face has them."""
 
 from __future__ import annotations
 
@@ -81,16 +81,16 @@ class GgufCheckpoint:
 
     @cached_property
     def tensors(self) -> Mapping[str, StoredTensor]:
-        """Every tensor but the factors of rotary frequencies, which the config has."""
+        """Every tensor except the factors of rotary frequencies, which are part of the config."""
         return {
-            name: StoredTensor(each.name, each.shape, each.type, readable=_can_be_expanded(each.type))
+            name: StoredTensor(each.name, each.shape, each.type, readable=_can_dequantise(each.type))
             for name, each in self._tensors.items()
             if name != _ROPE_FACTORS or not self._has_pairs
         }
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """The keys of the metadata of which nothing is known."""
+        """The unknown keys of the metadata."""
         return unknown_metadata(self._metadata)
 
     @property
@@ -99,11 +99,11 @@ class GgufCheckpoint:
         return ()
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """A tensor in f32. Raises CheckpointError where the file has none of that name."""
+        """A tensor in f32. Raises CheckpointError for an unknown name."""
         stored = self._tensors.get(name)
         if stored is None:
             raise CheckpointError(f"{self._path} has no tensor for {name}")
-        values = _expanded(stored)
+        values = _dequantised(stored)
         if self._has_pairs and name.endswith("self_attn.q_proj.weight"):
             return self._unpaired(stored.name, values, self.config.heads)
         if self._has_pairs and name.endswith("self_attn.k_proj.weight"):
@@ -112,16 +112,16 @@ class GgufCheckpoint:
 
     @property
     def _has_pairs(self) -> bool:
-        """Whether heads are rotated in pairs of neighbours, by factors where there are any: llama's, not qwen3's."""
+        """Whether pairs of neighbours are rotated, with optional factors: in llama, not in qwen3."""
         return bool(self._metadata.get("general.architecture") == "llama")
 
     def _rope_factors(self) -> tuple[float, ...]:
         stored = self._tensors.get(_ROPE_FACTORS)
         if stored is None or not self._has_pairs:
             return ()
-        factors = _expanded(stored).reshape(-1)
+        factors = _dequantised(stored).reshape(-1)
         if not (np.isfinite(factors) & (factors > 0)).all():
-            raise CheckpointError(f"{stored.name} in {self._path} has factors that are not above 0")
+            raise CheckpointError(f"{stored.name} in {self._path} has factors that are not positive")
         return tuple(factors.tolist())
 
     def _unpaired(self, name: str, rows: NDArray[Any], heads: int) -> NDArray[Any]:
@@ -131,14 +131,14 @@ class GgufCheckpoint:
 
 
 def _hugging_face_name(name: str) -> str:
-    """The name in a Hugging Face folder; where there is none, one that no tensor has there."""
+    """The name in a Hugging Face folder, or one that no tensor has there."""
     layer = _LAYER.match(name)
     if layer is None or layer[2] not in _LAYER_NAMES:
         return _NAMES.get(name, f"gguf:{name}")
     return f"model.layers.{layer[1]}.{_LAYER_NAMES[layer[2]]}.weight"
 
 
-def _expanded(stored: GgufTensor) -> NDArray[Any]:
+def _dequantised(stored: GgufTensor) -> NDArray[Any]:
     """The values of a tensor in f32."""
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize
@@ -147,13 +147,15 @@ def _expanded(stored: GgufTensor) -> NDArray[Any]:
     try:
         values: NDArray[Any] = dequantize(content, GGMLQuantizationType[stored.type])
     except NotImplementedError:
-        raise CheckpointError(f"{stored.name} in {stored.path} is {stored.type}, which cannot be expanded") from None
+        raise CheckpointError(
+            f"{stored.name} in {stored.path} is {stored.type}, which the package gguf cannot dequantise"
+        ) from None
     return values.astype(np.float32, copy=False).reshape(stored.shape)
 
 
 @cache
-def _can_be_expanded(type_name: str) -> bool:
-    """Whether the package gguf has code for a type."""
+def _can_dequantise(type_name: str) -> bool:
+    """Whether the package gguf can dequantise a type."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
     from gguf.quants import dequantize
 

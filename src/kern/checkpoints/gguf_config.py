@@ -18,8 +18,8 @@ def from_gguf(
 ) -> TransformerConfig:
     """Read GGUF metadata (`llama.block_count`, ...). Raises UnsupportedModel.
 
-    `rows` are those of the embedding, the vocabulary's size where the metadata has none; `divisors` the values of the
-    tensor `rope_freqs.weight`.
+    `rows` is the height of the embedding, the vocabulary size if the metadata has none. `divisors` are the values of
+    the tensor `rope_freqs.weight`.
     """
     family = _family(metadata)
     check_fields(metadata, _fields(family))
@@ -47,7 +47,7 @@ def from_gguf(
 
 
 def unknown_metadata(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys of which nothing is known."""
+    """The unknown keys."""
     return tuple(unknown_fields(metadata, _fields(_family(metadata))))
 
 
@@ -66,7 +66,7 @@ def _family(metadata: Mapping[str, Any]) -> Family:
 
 
 def _of_all_layers(values: Mapping[str, Any], key: str, layers: int, default: int | None = None) -> int:
-    """A size that may be given for each layer."""
+    """A size that may also be given per layer."""
     found = values.get(key)
     if not isinstance(found, list) or not found:
         return size(values, key, default)
@@ -80,12 +80,12 @@ def _head_dim(values: Mapping[str, Any], default: int) -> int:
     for key, what in (("attention.value_length", "values"), ("rope.dimension_count", "rotated elements")):
         found = size(values, key, head_dim if key == "rope.dimension_count" else default)
         if found != head_dim:
-            raise UnsupportedModel(f"the GGUF's heads have {found} {what} of {head_dim}", f"{key} must be {head_dim}")
+            raise UnsupportedModel(f"the GGUF's heads have {found} {what}, not {head_dim}", f"{key} must be {head_dim}")
     return head_dim
 
 
 def _vocabulary(values: Mapping[str, Any], tokens: Any, rows: int | None) -> int:
-    """The rows of the embedding, which the tokens and the metadata must agree with."""
+    """The rows of the embedding, which must agree with the tokens and the metadata."""
     if rows is None:
         return size(values, "vocab_size")
     for name, found in (
@@ -93,12 +93,12 @@ def _vocabulary(values: Mapping[str, Any], tokens: Any, rows: int | None) -> int
         ("the number of tokens", len(tokens) if isinstance(tokens, list) else rows),
     ):
         if found != rows:
-            raise UnsupportedModel(f"{name} is {found}, and token_embd.weight has {rows} rows")
+            raise UnsupportedModel(f"{name} is {found}, but token_embd.weight has {rows} rows")
     return rows
 
 
 def _scaling(values: Mapping[str, Any], divisors: tuple[float, ...], max_positions: int) -> RopeScaling | None:
-    """Scaling as llama.cpp reads it: linear unless another type is named, by a factor of 1 unless one is given."""
+    """Scaling as llama.cpp reads it: the default type is linear, the default factor 1."""
     kind = values.get("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModel(f"rope scaling of type {shown(kind)}", "none, linear and yarn can be built")

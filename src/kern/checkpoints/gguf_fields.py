@@ -12,7 +12,7 @@ _ALIKE: Final = "all layers are built alike"
 _WINDOW: Final = "layers that see less than the context are not built"
 _CONVERTER: Final = "llama.cpp's converter writes it, and llama.cpp does not read it for llama and qwen3"
 _RECORD: Final = "a record of how the file was made"
-_ID: Final = "an end of a text"
+_ID: Final = "a token that ends generation"
 _NAME: Final = "a token that chat templates know by name"
 
 GGUF_FIELDS: Final[Table] = {
@@ -21,7 +21,7 @@ GGUF_FIELDS: Final[Table] = {
     "general.type": refused("only a model's own file can be built", "model"),
     "general.quantization_version": refused("", 2),
     "general.file_type": irrelevant("every tensor has its own type"),
-    "general.sampling.penalty_repeat": refused("the most likely token is chosen as it is", 1),
+    "general.sampling.penalty_repeat": refused("the most likely token is chosen unchanged", 1),
     "general.sampling.*": irrelevant("sampling; the most likely token is chosen"),
     "general.*": irrelevant(_RECORD),
     "split.no": obeyed("which part of a split file this is"),
@@ -45,7 +45,7 @@ ARCHITECTURE_FIELDS: Final[Table] = {
     "rope.freq_base": obeyed("default 10000"),
     "rope.scaling.type": obeyed("`none`, `linear` or `yarn`, default `linear`; others are refused"),
     "rope.scaling.factor": obeyed("default `rope.scale_linear`, else 1"),
-    "rope.scale_linear": obeyed("the older name of `rope.scaling.factor`, which goes before it"),
+    "rope.scale_linear": obeyed("the older name of `rope.scaling.factor`, which has precedence"),
     "rope.scaling.original_context_length": obeyed("of yarn, default `context_length`"),
     "rope.scaling.attn_factor": obeyed("multiplies cosines and sines, default 1"),
     "rope.scaling.finetuned": irrelevant("a record of the training"),
@@ -112,7 +112,7 @@ ARCHITECTURE_FIELDS: Final[Table] = {
 
 TEXT_FIELDS: Final[Table] = {
     "tokenizer.ggml.model": obeyed("`gpt2` (byte-level BPE) or `llama` (SentencePiece); others are refused"),
-    "tokenizer.ggml.pre": obeyed("of `gpt2`: see the table above; others are refused, and so is none"),
+    "tokenizer.ggml.pre": obeyed("of `gpt2`: see the table above; others are refused, and it is required"),
     "tokenizer.ggml.tokens": obeyed(),
     "tokenizer.ggml.token_type": obeyed("normal, unknown, control, user-defined, unused, byte"),
     "tokenizer.ggml.merges": obeyed("of `gpt2`"),
@@ -131,7 +131,7 @@ TEXT_FIELDS: Final[Table] = {
     "tokenizer.ggml.add_space_prefix": obeyed("default true with `llama`; with `gpt2` true is refused"),
     "tokenizer.chat_template": obeyed(),
     "tokenizer.ggml.add_eos_token": refused("a prompt that ends cannot be continued"),
-    "tokenizer.ggml.add_sep_token": refused("a prompt with a separator behind it is not built"),
+    "tokenizer.ggml.add_sep_token": refused("a separator after the prompt is not supported"),
     "tokenizer.ggml.remove_extra_whitespaces": refused("runs of spaces are kept"),
     "tokenizer.ggml.precompiled_charsmap": refused("characters are not replaced before a text is encoded"),
     "tokenizer.ggml.normalizer.lowercase": refused("the case of letters is kept"),

@@ -1,7 +1,7 @@
-"""The header of a GGUF file: metadata and the index of its tensors, read within bounds of bytes.
+"""The header of a GGUF file: metadata and the index of its tensors, with bounds on what is read.
 
-The form is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: magic, version, counts, key-value pairs,
-tensors' names, shapes, types and places, then their bytes, each tensor at a multiple of the alignment.
+The format is https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: magic, version, counts, key-value pairs,
+the names, shapes, types and offsets of the tensors, then their bytes, each tensor aligned.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kern.manifest.errors import install_hint
 
 MAGIC: Final = b"GGUF"
 MAX_HEADER_BYTES: Final = 2**26
-"""Longest header: several times that of the largest vocabularies."""
+"""Longest header: several times that of the largest known vocabularies."""
 MAX_VALUES: Final = 2**22
-"""Entries of all lists together: some times those of the largest vocabularies, some 150 MB of them."""
+"""Entries of all lists together, about 150 MB: several times those of the largest known vocabularies."""
 _MAX_DEPTH: Final = 4
 _MAX_DIMENSIONS: Final = 4
 _BLOCK: Final = 2**20
@@ -40,7 +40,7 @@ _ARRAY: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A tensor in a file: its shape as [outputs, inputs], its type's name, and the place of its bytes."""
+    """A tensor in a file: shape as [outputs, inputs], name of its type, and where its bytes are."""
 
     name: str
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ def read_gguf(path: Path) -> GgufFile:
             f"cannot read {path}: {error.strerror or error}", "give a GGUF file that you can read"
         ) from error
     except _Damaged as error:
-        raise CheckpointError(f"{path} is not a whole GGUF file: {error}") from None
+        raise CheckpointError(f"{path} is not a complete GGUF file: {error}") from None
 
 
 def gguf_library() -> Any:
@@ -86,7 +86,9 @@ def gguf_library() -> Any:
     try:
         import gguf
     except ImportError:
-        raise CheckpointError("reading GGUF needs the package gguf", install_hint("gguf")) from None
+        raise CheckpointError(
+            "reading GGUF needs the package gguf, which is not installed", install_hint("gguf")
+        ) from None
     return gguf
 
 
@@ -95,7 +97,7 @@ class _Damaged(ValueError):
 
 
 class _Header:
-    """A cursor over the bytes of a header, which are read as far as they are needed."""
+    """A cursor over the bytes of a header, which are read as needed."""
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
         self._path = path
@@ -125,7 +127,7 @@ class _Header:
         return GgufFile(self._path, metadata, self._index(tensors, metadata))
 
     def _index(self, count: int, metadata: dict[str, Any]) -> dict[str, GgufTensor]:
-        """The tensors, which follow each other as llama.cpp requires: each where the one before it ends."""
+        """The tensors, contiguous as llama.cpp requires: each begins where the one before it ends."""
         alignment = metadata.get("general.alignment", _ALIGNMENT)
         if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
             raise _Damaged(f"general.alignment is {shown(alignment)}, not a power of two")
@@ -169,7 +171,7 @@ class _Header:
         kind, count = self._number("<u4"), self._number("<u8")
         self._values += count
         if depth == _MAX_DEPTH:
-            raise _Damaged(f"{shown(key)} nests lists too deeply")
+            raise _Damaged(f"{shown(key)} has lists nested too deeply")
         if count > self._size - self._at:
             raise _Damaged(f"it ends within {shown(key)}")
         if self._values > MAX_VALUES:
@@ -186,7 +188,7 @@ class _Header:
         return self._strings(1, what)[0]
 
     def _strings(self, count: int, what: str) -> list[str]:
-        """Strings that follow each other: the one loop of a reader that vocabularies are slow in."""
+        """Consecutive strings. Reading vocabularies spends its time in this loop."""
         content, length, found = self._bytes, _CODES["<u8"][0].unpack_from, []
         end = self._at
         for _ in range(count):
@@ -240,7 +242,7 @@ _CODES: Final = {
 
 
 def _type(number: int, name: str) -> tuple[str, int, int]:
-    """A type's name, the elements of a block, and its bytes."""
+    """A type's name, and the elements and bytes of a block."""
     library = gguf_library()
     try:
         type = library.GGMLQuantizationType(number)

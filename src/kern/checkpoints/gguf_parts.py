@@ -1,4 +1,4 @@
-"""A GGUF model in one file or split into parts: all of them found, and held against each other."""
+"""A GGUF model in one file or in parts, which are found and checked against each other."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kern.checkpoints.gguf_file import GgufFile, read_gguf
 from kern.manifest.counts import listed
 
 _MAX_PARTS: Final = 99_999
-"""Most parts that the names have digits for."""
+"""The names have five digits."""
 _PART: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf\Z", re.DOTALL)
 
 
 def read_parts(path: Path) -> GgufFile:
-    """The metadata of the file at `path`, with the tensors of all parts that it is the first of.
+    """The metadata of the file at `path`, with the tensors of all parts, of which it is the first.
 
-    Raises CheckpointError, naming the parts that are not there.
+    Raises CheckpointError, naming missing parts.
     """
     first = read_gguf(path)
     count, number = (_count(first, key) for key in ("split.count", "split.no"))
@@ -32,19 +32,19 @@ def read_parts(path: Path) -> GgufFile:
     missing = [part.name for part in paths if not os.path.exists(part)]
     if missing:
         raise CheckpointError(
-            f"{path} is part 1 of {count}, and {listed(missing)} is not in its folder", "fetch all parts"
+            f"{path} is part 1 of {count}, but its folder has no {listed(missing)}", "download all parts"
         )
     tensors = dict(first.tensors)
-    for place, part in enumerate(paths[1:], start=1):
+    for index, part in enumerate(paths[1:], start=1):
         other = read_gguf(part)
-        _check_part(first, other, place)
-        twice = tensors.keys() & other.tensors.keys()
-        if twice:
-            raise CheckpointError(f"{part} has the tensor {shown(min(twice))}, which an earlier part has")
+        _check_part(first, other, index)
+        repeated = tensors.keys() & other.tensors.keys()
+        if repeated:
+            raise CheckpointError(f"{part} has the tensor {shown(min(repeated))}, which an earlier part has too")
         tensors |= other.tensors
     total = first.metadata.get("split.tensors.count", len(tensors))
     if total != len(tensors):
-        raise CheckpointError(f"the parts of {path} have {len(tensors)} tensors, and should have {shown(total)}")
+        raise CheckpointError(f"the parts of {path} have {len(tensors)} tensors; split.tensors.count is {shown(total)}")
     return GgufFile(path, first.metadata, tensors)
 
 
@@ -53,19 +53,19 @@ def _paths(path: Path, count: int, number: int) -> list[Path]:
     if named is None or (int(named[2]), int(named[3])) != (number + 1, count):
         wanted = f"NAME-{number + 1:05}-of-{count:05}.gguf"
         raise CheckpointError(
-            f"{path} is part {number + 1} of {count}, and is not called {wanted}, so the others cannot be found",
-            "give every part its own name again",
+            f"{path} is part {number + 1} of {count} but is not named {wanted}, so the others cannot be found",
+            "rename the parts",
         )
-    return [path.with_name(f"{named[1]}-{place:05}-of-{count:05}.gguf") for place in range(1, count + 1)]
+    return [path.with_name(f"{named[1]}-{index:05}-of-{count:05}.gguf") for index in range(1, count + 1)]
 
 
 def _check_part(first: GgufFile, part: GgufFile, number: int) -> None:
     if (_count(part, "split.no"), _count(part, "split.count")) != (number, _count(first, "split.count")):
-        raise CheckpointError(f"{part.path} is not part {number + 1} of {first.path}", "fetch all parts again")
+        raise CheckpointError(f"{part.path} is not part {number + 1} of {first.path}", "download all parts again")
     own = [key for key, value in part.metadata.items() if not _is_as_in(first, key, value)]
     if own:
         raise CheckpointError(
-            f"{part.path} has {shown(own[0])}, which the first part does not have", "fetch all parts again"
+            f"{part.path} has {shown(own[0])}, which the first part does not have", "download all parts again"
         )
 
 

@@ -1,7 +1,4 @@
-"""The text side of a GGUF file: tokenizer, stop ids, the model's beginning, chat template.
-
-Defaults are those of llama.cpp (`llama-vocab.cpp`), which owns the format.
-"""
+"""Tokenizer, stop ids, BOS and chat template of a GGUF file, with the defaults of llama.cpp (`llama-vocab.cpp`)."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ _NAMED: Final[Mapping[str, str]] = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
     "unk_token": "unknown_token_id",
-    "sep_token": "seperator_token_id",  # the key is spelled so in the format
+    "sep_token": "seperator_token_id",  # misspelled in the format
     "pad_token": "padding_token_id",
     "cls_token": "cls_token_id",
     "mask_token": "mask_token_id",
 }
 _SENTENCEPIECE_IDS: Final[Mapping[str, int]] = {"bos_token": 1, "eos_token": 2, "unk_token": 0}
-"""What the ids of a SentencePiece vocabulary are where no key gives them."""
+"""Default ids of a SentencePiece vocabulary."""
 
 
 def text_of_gguf(metadata: Mapping[str, Any], path: Path) -> TextSource:
@@ -40,11 +37,11 @@ def text_of_gguf(metadata: Mapping[str, Any], path: Path) -> TextSource:
 def _text(metadata: Mapping[str, Any]) -> TextSource:
     for key, field in TEXT_FIELDS.items():
         if field.verdict == "refused" and metadata.get(key):
-            raise GgufTextError(f"{key} in the GGUF is {shown(metadata[key])}, and {field.note}")
+            raise GgufTextError(f"{key} in the GGUF is {shown(metadata[key])}: {field.note}")
     model = metadata.get(f"{_GGML}model")
     read = {"gpt2": _byte_level, "llama": _sentencepiece}.get(model) if isinstance(model, str) else None
     if read is None:
-        has = "has no tokenizer" if model is None else f"has a tokenizer of kind {shown(model)}"
+        has = "has no tokenizer" if model is None else f"has a tokenizer of the unknown kind {shown(model)}"
         raise GgufTextError(f"the GGUF {has}", "known kinds: gpt2, llama; give the Hugging Face folder")
     return read(metadata)
 
@@ -53,10 +50,10 @@ def _byte_level(metadata: Mapping[str, Any]) -> TextSource:
     name = value(metadata, f"{_GGML}pre", str)
     pre = PRE_TOKENIZERS.get(name or "")
     if pre is None:
-        has = "does not name its pre-tokenizer" if name is None else f"has the pre-tokenizer {shown(name)}"
+        has = "does not name its pre-tokenizer" if name is None else f"has the unknown pre-tokenizer {shown(name)}"
         raise GgufTextError(f"the GGUF {has}", f"known: {', '.join(PRE_TOKENIZERS)}; give the Hugging Face folder")
     if value(metadata, f"{_GGML}add_space_prefix", bool):
-        raise GgufTextError(f"{_GGML}add_space_prefix in the GGUF is True, and no space is put first")
+        raise GgufTextError(f"{_GGML}add_space_prefix in the GGUF is true: a space before the text is not supported")
     return _assembled(
         metadata,
         read_vocabulary(metadata),
@@ -86,13 +83,13 @@ def _assembled(
     adds_bos: bool,
     tokenizer: Callable[[GgufVocabulary, Mapping[str, int | None]], bytes],
 ) -> TextSource:
-    """Everything but the tokenizer, which depends on its kind; `defaults` are ids for keys that are missing."""
+    """Everything but the tokenizer, which depends on its kind; `defaults` are the ids of missing keys."""
     ids = {name: token_id(metadata, key, vocabulary, defaults.get(name)) for name, key in _NAMED.items()}
     given = value(metadata, f"{_GGML}add_bos_token", bool)
     if given is not None:
         adds_bos = given
     if adds_bos and ids["bos_token"] is None:
-        raise GgufTextError(f"the GGUF puts a beginning before a text, and has no {_GGML}bos_token_id")
+        raise GgufTextError(f"{_GGML}add_bos_token in the GGUF is true, but {_GGML}bos_token_id is missing")
     return TextSource(
         tokenizer_json=tokenizer(vocabulary, ids),
         stop_ids=stop_ids(metadata, vocabulary, ids["eos_token"]),

@@ -10,7 +10,7 @@ from kern.checkpoints.config import shown
 from kern.checkpoints.gguf_merges import BYTES, SPACE, scored_merges
 from kern.checkpoints.gguf_vocabulary import GgufTextError, GgufVocabulary, Kind, listed
 
-# What comes before a text's merges, as llama.cpp's `llama-vocab.cpp` and the models' own tokenizer.json have it.
+# What precedes the merges, as in llama.cpp's `llama-vocab.cpp` and in the models' own tokenizer.json.
 _WORDS: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -20,10 +20,10 @@ _GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """How a text is split into words, by each expression in turn.
+    """How a text is split into words, by one expression after another.
 
-    `whole_words`: a word that the vocabulary has is that token, whatever its merges. `composed`: characters are
-    composed first (NFC). `adds_bos`: what `tokenizer.ggml.add_bos_token` says where it is missing.
+    `whole_words`: a word in the vocabulary is that token, whatever its merges. `composed`: characters are composed
+    first (NFC). `adds_bos`: the default of `tokenizer.ggml.add_bos_token`.
     """
 
     splits: tuple[str, ...]
@@ -48,9 +48,9 @@ def byte_level(metadata: Mapping[str, Any], vocabulary: GgufVocabulary, pre: Pre
     """A byte-level BPE tokenizer, as the tokenizers library stores it. Raises CheckpointError."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    if bytes_of_their_own := vocabulary.of(Kind.BYTE):
+    if byte_tokens := vocabulary.of(Kind.BYTE):
         raise GgufTextError(
-            f"the GGUF's token {shown(bytes_of_their_own[0])} is a byte, and its vocabulary is of bytes already",
+            f"the GGUF's token {shown(byte_tokens[0])} is a byte token, which a byte-level vocabulary does not have",
         )
     ids = vocabulary.ids()
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=_merges(metadata, ids), ignore_merges=pre.whole_words))
@@ -67,9 +67,9 @@ def byte_level(metadata: Mapping[str, Any], vocabulary: GgufVocabulary, pre: Pre
 def sentencepiece(
     metadata: Mapping[str, Any], vocabulary: GgufVocabulary, *, unknown: int | None, space_first: bool
 ) -> bytes:
-    """SentencePiece's BPE, whose merges are in the order of scores. Raises CheckpointError.
+    """SentencePiece's BPE, whose merges are ordered by scores. Raises CheckpointError.
 
-    With `space_first` a space is put before a text, and left out again at the beginning of what is decoded.
+    With `space_first` a space is added before the text and removed from what is decoded.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers
 
@@ -96,7 +96,7 @@ def _is_special(vocabulary: GgufVocabulary, id: int) -> bool:
 
 
 def _with_added(tokenizer: Any, vocabulary: GgufVocabulary) -> bytes:
-    """Control tokens, the unknown one and what a user defined are found in a text as they are."""
+    """Control tokens, the unknown token and user-defined tokens are matched whole."""
     from tokenizers import AddedToken
 
     for special, kinds in ((True, (Kind.CONTROL, Kind.UNKNOWN)), (False, (Kind.USER_DEFINED,))):
@@ -112,6 +112,6 @@ def _merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[s
         space = merge.find(" ", 1)
         left, right = merge[:space], merge[space + 1 :]
         if space < 0 or not {left, right, left + right} <= ids.keys():
-            raise GgufTextError(f"the GGUF's merge {shown(merge)} is not of two tokens to a third")
+            raise GgufTextError(f"the GGUF's merge {shown(merge)} does not join two tokens into a third")
         merges.append((left, right))
     return merges

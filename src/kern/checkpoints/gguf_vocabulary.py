@@ -1,4 +1,4 @@
-"""The vocabulary that a GGUF file carries: tokens, their kinds, and those that end a text."""
+"""The vocabulary of a GGUF file: tokens, their kinds, and those that end generation."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _ENDS: Final = frozenset({
     "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
     "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
 })  # fmt: skip
-"""The texts by which llama.cpp knows that a token ends a generation (`llama-vocab.cpp`, `special_eog_ids`)."""
+"""The texts of tokens that end generation in llama.cpp (`llama-vocab.cpp`, `special_eog_ids`)."""
 _FILLS: Final = frozenset({
     "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
     "<reponame>", "<|file_sep|>",
 })  # fmt: skip
-"""Those of tokens around files and gaps in code, which end a generation there as well."""
+"""Those of tokens around files and gaps in code, which end generation there too."""
 _ID_KEYS: Final = ("eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id")
-"""Keys of tokens that end a generation, beside `eos_token_id`."""
+"""Keys of tokens that end generation, in addition to `eos_token_id`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GgufVocabulary:
-    """Tokens in the order of their ids, the kind of each, and the ids of those whose names say that they end a text."""
+    """Tokens and kinds in the order of ids, and the ids of tokens whose names say that they end generation."""
 
     tokens: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -56,13 +56,13 @@ class GgufVocabulary:
         return [token for token, kind in zip(self.tokens, self.kinds, strict=True) if kind in kinds]
 
     def ids(self) -> dict[str, int]:
-        """The ids of all tokens but the unused: those fill gaps, and are no part of any text."""
+        """The ids of all tokens except the unused, which only fill gaps."""
         pairs = enumerate(zip(self.tokens, self.kinds, strict=True))
         return {token: id for id, (token, kind) in pairs if kind is not Kind.UNUSED}
 
 
 def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
-    """`tokenizer.ggml.tokens` and their types; a token that ends a text by its name is a control token.
+    """`tokenizer.ggml.tokens` and their types; a token whose name ends generation is a control token.
 
     Raises CheckpointError.
     """
@@ -70,8 +70,8 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
     tokens = tuple(text or f"[EMPTY_{id}]" for id, text in enumerate(texts))
     if len(set(tokens)) != len(tokens) or len(types) != len(tokens):
         raise GgufTextError(
-            f"the GGUF's tokenizer has {len(tokens)} tokens, {len(set(tokens))} of them different, and "
-            f"{len(types)} types of tokens",
+            f"the GGUF's tokenizer has {len(tokens)} tokens, {len(set(tokens))} of them distinct, and "
+            f"{len(types)} token types",
         )
     kinds = [_kind(token, type) for token, type in zip(tokens, types, strict=True)]
     names = _end_names(tokens)
@@ -90,7 +90,7 @@ def _kind(token: str, type: int) -> Kind:
 
 
 def _end_names(tokens: Iterable[str]) -> frozenset[str]:
-    """llama.cpp takes `<|end|>` and `</s>` out again where other tokens show that they end less than a turn."""
+    """llama.cpp excludes `<|end|>` and `</s>` where other tokens show that they end only part of a turn."""
     present = _ENDS.intersection(tokens)
     calls = present & {"<|call|>", "<|calls|>"}
     parts: set[str] = set()
@@ -102,18 +102,18 @@ def _end_names(tokens: Iterable[str]) -> frozenset[str]:
 
 
 def _merged(token: str, tokens: Iterable[str], metadata: Mapping[str, Any]) -> bool:
-    """Whether merges make this token, so that it is ordinary text: `</s>` of Qwen3, which is its HTML."""
-    cuts = [(token[:place], token[place:]) for place in range(1, len(token))]
+    """Whether merges produce this token, so that it is ordinary text: `</s>` of Qwen3 is HTML."""
+    splits = [(token[:i], token[i:]) for i in range(1, len(token))]
     merges = metadata.get("tokenizer.ggml.merges")
     if isinstance(merges, list):
         made = {merge for merge in merges if isinstance(merge, str)}
-        return any(f"{left} {right}" in made for left, right in cuts)
+        return any(f"{left} {right}" in made for left, right in splits)
     known = frozenset(tokens)
-    return any(known.issuperset(cut) for cut in cuts)
+    return any(known.issuperset(split) for split in splits)
 
 
 def stop_ids(metadata: Mapping[str, Any], vocabulary: GgufVocabulary, end: int | None) -> tuple[int, ...]:
-    """The ids that end a text: `end` first, those of keys, and those of well-known names. Raises CheckpointError."""
+    """The ids that end generation: `end`, those of keys, and those of well-known names. Raises CheckpointError."""
     found = [end, *(token_id(metadata, key, vocabulary) for key in _ID_KEYS), *vocabulary.ends]
     return tuple(dict.fromkeys(id for id in found if id is not None))
 
@@ -121,17 +121,17 @@ def stop_ids(metadata: Mapping[str, Any], vocabulary: GgufVocabulary, end: int |
 def token_id(
     metadata: Mapping[str, Any], key: str, vocabulary: GgufVocabulary, default: int | None = None
 ) -> int | None:
-    """The id in `tokenizer.ggml.KEY`. Raises CheckpointError for one that is not of the vocabulary."""
+    """The id in `tokenizer.ggml.KEY`. Raises CheckpointError for one outside the vocabulary."""
     id = value(metadata, f"tokenizer.ggml.{key}", int)
     if id is None:
         return default if default is not None and default < len(vocabulary.tokens) else None
     if not 0 <= id < len(vocabulary.tokens):
-        raise GgufTextError(f"tokenizer.ggml.{key} in the GGUF is {id}, and it has {len(vocabulary.tokens)} tokens")
+        raise GgufTextError(f"tokenizer.ggml.{key} in the GGUF is {id}, but it has {len(vocabulary.tokens)} tokens")
     return id
 
 
 def value(metadata: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind | None:
-    """A value of the metadata, None where it has none. Raises CheckpointError for one of another type."""
+    """A value of the metadata, None if it is absent. Raises CheckpointError for another type."""
     found = metadata.get(key)
     if found is None or type(found) is kind:
         return found
@@ -142,7 +142,7 @@ def listed(metadata: Mapping[str, Any], name: str, *kinds: type[_Kind]) -> list[
     """The list `tokenizer.ggml.NAME`, each entry of one of `kinds`. Raises CheckpointError."""
     found = metadata.get(f"tokenizer.ggml.{name}")
     if found is None:
-        raise GgufTextError(f"the GGUF lacks tokenizer.ggml.{name}")
+        raise GgufTextError(f"the GGUF has no tokenizer.ggml.{name}")
     if not isinstance(found, list) or any(type(entry) not in kinds for entry in found):
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise GgufTextError(f"tokenizer.ggml.{name} in the GGUF is not a list of {wanted}")

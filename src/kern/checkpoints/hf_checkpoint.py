@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face's folder form: config.json and safetensors, in one file or sharded."""
+"""Checkpoints as Hugging Face folders: config.json and safetensors, in one file or in shards."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _TOKENIZER: Final = "tokenizer.json"
 
 
 class HuggingFaceCheckpoint:
-    """A llama or qwen3 model in a Hugging Face folder. Tensors are mapped, not read whole."""
+    """A llama or qwen3 model in a Hugging Face folder. Tensors are memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
         """Read config.json. Raises CheckpointError."""
         self._folder = folder
         if os.path.lexists(folder / _ADAPTER):
-            raise CheckpointError(f"{folder} has {_ADAPTER}, an adapter", "merge it into its model first")
+            raise CheckpointError(f"{folder} has {_ADAPTER}: it is an adapter", "merge it into its model first")
         content = read_file(folder / _CONFIG)
         if content is None:
             raise CheckpointError(
@@ -54,28 +54,28 @@ class HuggingFaceCheckpoint:
 
     @cached_property
     def text(self) -> TextSource:
-        """Tokenizer, stop ids and chat template, as far as the folder has them."""
+        """Tokenizer, stop ids and chat template, if the folder has them."""
         return text_of_folder(self._folder, self._config)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """config.json as it is."""
+        """The content of config.json."""
         return self._config
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """The fields of config.json and generation_config.json of which nothing is known. Raises CheckpointError."""
+        """The unknown fields of config.json and generation_config.json. Raises CheckpointError."""
         return (*unknown_settings(self._config), *unknown_generation(self._folder))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the weights were found, once they were looked for, and whether there is a tokenizer."""
+        """How the weights were found, once they have been read, and whether there is a tokenizer."""
         found = self._shards.notes if "_shards" in vars(self) else ()
         if os.path.lexists(self._folder / _TOKENIZER):
             return found
         others = [name for name in ("tokenizer.model", "vocab.json") if os.path.lexists(self._folder / name)]
-        beside = f", only {others[0]}" if others else ""
-        return (*found, f"{self._folder} has no {_TOKENIZER}{beside}: prompts are token ids")
+        only = f", only {others[0]}" if others else ""
+        return (*found, f"{self._folder} has no {_TOKENIZER}{only}: prompts are token ids")
 
     @cached_property
     def tensors(self) -> Mapping[str, StoredTensor]:
@@ -90,13 +90,15 @@ class HuggingFaceCheckpoint:
         return name in self.tensors
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """A tensor as it is stored, mapped from its file. Raises CheckpointError and ArtifactError."""
+        """A tensor as stored, memory-mapped. Raises CheckpointError and ArtifactError."""
         if not self.has(name):
             raise CheckpointError(f"{self._folder} has no tensor {name}")
         path, info = self._shards.tensors[name]
         dtype = _DTYPES.get(info.dtype or "")
         if dtype is None:
-            raise CheckpointError(f"{name} is stored as {info.stored_dtype} in {path}", "bf16, f16 and f32 can be read")
+            raise CheckpointError(
+                f"{name} has the dtype {info.stored_dtype} in {path}", "bf16, f16 and f32 are supported"
+            )
         return mapped(path, dtype, info.offset, info.shape)
 
     @cached_property

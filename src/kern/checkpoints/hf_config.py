@@ -14,7 +14,7 @@ from kern.checkpoints.rope import Linear, Llama3, RopeScaling, Yarn, yarn_amplit
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """Sizes of a config that does not give them (transformers 5.24, `LlamaConfig` and `Qwen3Config`)."""
+    """Default sizes (transformers 5.24, `LlamaConfig` and `Qwen3Config`)."""
 
     vocabulary: int
     ffn: int
@@ -36,7 +36,7 @@ _THETA: Final = 10000.0
 
 
 def from_hugging_face(config: Mapping[str, Any], fields: Table = HF_FIELDS) -> TransformerConfig:
-    """Read a Hugging Face config.json. Raises UnsupportedModel, naming the field that does not fit."""
+    """Read a Hugging Face config.json. Raises UnsupportedModel, naming the field."""
     family = _family(config)
     check_fields(config, fields)
     defaults = _DEFAULTS[family]
@@ -64,22 +64,22 @@ def from_hugging_face(config: Mapping[str, Any], fields: Table = HF_FIELDS) -> T
 
 
 def unknown_settings(config: Mapping[str, Any], fields: Table = HF_FIELDS) -> tuple[str, ...]:
-    """The fields of a config.json of which nothing is known, and those of rope settings of another type."""
+    """The unknown fields of a config.json, and RoPE settings that its type does not have."""
     name, rope = _rope_settings(config)
     kind = _rope_type(rope)
     used = {*ROPE_USES.get(kind, ())}
     others = (key for use in ROPE_USES.values() for key in use if key not in used)
-    astray = {*unknown_fields(rope, ROPE_FIELDS), *(key for key in others if rope.get(key) is not None)}
-    return (*unknown_fields(config, fields), *(f"{name}.{key}" for key in rope if key in astray))
+    unused = {*unknown_fields(rope, ROPE_FIELDS), *(key for key in others if rope.get(key) is not None)}
+    return (*unknown_fields(config, fields), *(f"{name}.{key}" for key in rope if key in unused))
 
 
 def check_architecture(config: Mapping[str, Any]) -> None:
-    """Raises UnsupportedModel for a model that is not made to predict the next token."""
+    """Raises UnsupportedModel for a model that does not predict the next token."""
     wanted = f"{_family(config)}ForCausalLM".lower()
     found = config.get("architectures")
     names = found if isinstance(found, Sequence) and not isinstance(found, str) else [found]
     if found and wanted not in [str(name).lower() for name in names]:
-        raise UnsupportedModel(f"architectures is {shown(found)}", "only a model ForCausalLM can be built")
+        raise UnsupportedModel(f"architectures is {shown(found)}", "only …ForCausalLM models are supported")
 
 
 def _family(config: Mapping[str, Any]) -> Family:
@@ -87,26 +87,26 @@ def _family(config: Mapping[str, Any]) -> Family:
     if family in FAMILIES:
         return cast(Family, family)
     if any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts")):
-        raise UnsupportedModel(f"model_type is {shown(family)}, a mixture of experts", "only dense models can be built")
-    raise UnsupportedModel(
-        f"model_type is {shown(family)}", f"the families that can be built are {', '.join(FAMILIES)}"
-    )
+        raise UnsupportedModel(
+            f"model_type is {shown(family)}, a mixture of experts", "only dense models are supported"
+        )
+    raise UnsupportedModel(f"model_type is {shown(family)}", f"supported: {', '.join(FAMILIES)}")
 
 
 def _or_none(config: Mapping[str, Any], key: str, default: int | None) -> int | None:
-    """A size; None where it is null, or is left out and has no default."""
+    """A size; None where it is null, or absent without a default."""
     return None if config.get(key, default) is None else size(config, key, default)
 
 
 def _shared(hidden: int, heads: int) -> int:
     """Elements of a head where the heads share the hidden size."""
     if hidden % heads:
-        raise UnsupportedModel(f"head_dim is not given, and {heads} heads do not divide hidden_size {hidden}")
+        raise UnsupportedModel(f"head_dim is missing, and hidden_size {hidden} is not a multiple of {heads} heads")
     return hidden // heads
 
 
 def _check_windows(config: Mapping[str, Any], family: Family, layers: int, positions: int) -> None:
-    """Raises UnsupportedModel where some layer sees less than the whole context."""
+    """Raises UnsupportedModel where a layer does not attend to the whole context."""
     types = config.get("layer_types")
     if types is not None:
         full = ("full_attention", "attention")  # the second is an older name
@@ -124,7 +124,7 @@ def _check_windows(config: Mapping[str, Any], family: Family, layers: int, posit
 
 
 def _rope_settings(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Rope settings and the field they are in: `rope_scaling` of transformers 4, or `rope_parameters` of 5."""
+    """RoPE settings and their field: `rope_scaling` in transformers 4, `rope_parameters` in 5."""
     found: dict[str, Mapping[str, Any]] = {}
     for key in ("rope_scaling", "rope_parameters"):
         settings = config.get(key)
@@ -134,8 +134,8 @@ def _rope_settings(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
             found[key] = settings
     if len(found) == 2 and found["rope_scaling"] != found["rope_parameters"]:
         raise UnsupportedModel(
-            f"rope_scaling is {shown(found['rope_scaling'])}, and rope_parameters {shown(found['rope_parameters'])}",
-            "they are two names of one setting: remove the wrong one",
+            f"rope_scaling is {shown(found['rope_scaling'])}, but rope_parameters is {shown(found['rope_parameters'])}",
+            "they name the same setting: remove the wrong one",
         )
     return next(iter(found.items()), ("rope_parameters", {}))
 
@@ -144,11 +144,11 @@ def _rope_type(rope: Mapping[str, Any]) -> str:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if "rope_type" in rope and rope.get("type", kind) != kind:
         raise UnsupportedModel(
-            f"rope_type is {shown(kind)}, and type {shown(rope.get('type'))}",
-            "they are two names of one setting: remove the wrong one",
+            f"rope_type is {shown(kind)}, but type is {shown(rope.get('type'))}",
+            "they name the same setting: remove the wrong one",
         )
     if not isinstance(kind, str) or kind not in ROPE_USES:
-        raise UnsupportedModel(f"rope scaling of type {shown(kind)}", f"{', '.join(ROPE_USES)} can be built")
+        raise UnsupportedModel(f"unknown type of RoPE scaling {shown(kind)}", f"supported: {', '.join(ROPE_USES)}")
     return kind
 
 
@@ -167,12 +167,12 @@ def _rope(config: Mapping[str, Any], max_positions: int) -> tuple[float, RopeSca
 
 
 def _agreed(rope: Mapping[str, Any], config: Mapping[str, Any], key: str, default: float) -> float:
-    """A number of the rope settings, or the config's own. Raises UnsupportedModel where both have it and differ."""
+    """A number from the RoPE settings or the config. Raises UnsupportedModel where they differ."""
     outside = number(config, key, default)
     inside = number(rope, key, outside)
     if key in config and inside != outside:
         raise UnsupportedModel(
-            f"{key} is {outside:g} in the config and {inside:g} in its rope settings", "remove the wrong one"
+            f"{key} is {outside:g} in the config and {inside:g} in its RoPE settings", "remove the wrong one"
         )
     return inside
 
@@ -182,21 +182,21 @@ def _original_positions(rope: Mapping[str, Any], config: Mapping[str, Any], max_
     within = {name: settings[key] for name, settings in (("rope", rope), ("config", config)) if settings.get(key)}
     found = [size({key: value}, key) for value in within.values()]
     if len({*found}) > 1:
-        raise UnsupportedModel(f"{key} is {found[1]} in the config and {found[0]} in its rope settings")
+        raise UnsupportedModel(f"{key} is {found[1]} in the config and {found[0]} in its RoPE settings")
     return found[0] if found else max_positions
 
 
 def _llama3(rope: Mapping[str, Any], positions: int) -> RopeScaling:
     low, high = number(rope, "low_freq_factor"), number(rope, "high_freq_factor")
     if high <= low:
-        raise UnsupportedModel(f"high_freq_factor is {high:g}, and low_freq_factor {low:g}", "high is above low")
+        raise UnsupportedModel(f"high_freq_factor {high:g} is not above low_freq_factor {low:g}")
     return RopeScaling(Llama3(number(rope, "factor"), low, high, positions))
 
 
 def _yarn(rope: Mapping[str, Any], positions: int, max_positions: int) -> RopeScaling:
     ratio = max_positions / positions if "factor" in rope else None
     factor = number(_set(rope, "factor"), "factor", ratio)
-    # transformers takes 0 for left out, but not in the other fields.
+    # transformers treats 0 as absent, but not in the other fields.
     weights = [_set(rope, key, 0).get(key) for key in ("mscale", "mscale_all_dim")]
     if "attention_factor" in _set(rope, "attention_factor"):
         amplitude = number(rope, "attention_factor")
@@ -211,6 +211,6 @@ def _yarn(rope: Mapping[str, Any], positions: int, max_positions: int) -> RopeSc
 
 
 def _set(rope: Mapping[str, Any], key: str, *unset: object) -> Mapping[str, Any]:
-    """The field alone, without it if it is null or one of `unset`."""
+    """Only this field; nothing if it is null or one of `unset`."""
     value = rope.get(key)
     return {} if value is None or value in unset else {key: value}

@@ -15,11 +15,11 @@ _QUANTISED: Final = "give the checkpoint before its quantisation, or a GGUF file
 _RECORD: Final = "a record of how the file was made"
 _OUTPUT: Final = "what transformers returns"
 _IDS: Final = "an id; the tokenizer's files decide"
-_CHOICE: Final = "the most likely token is chosen as it is: take it out of the file"
-_SEARCH: Final = "one text is followed, by its most likely token: take it out of the file"
+_CHOICE: Final = "the most likely token is chosen unchanged: remove it from the file"
+_SEARCH: Final = "one text is generated, greedily: remove it from the file"
 
 GENERATION_FIELDS: Final[Table] = {
-    "eos_token_id": obeyed("an id or several: stop ids, beside those of the other files"),
+    "eos_token_id": obeyed("an id or several: stop ids, in addition to those of the other files"),
     **each("repetition_penalty encoder_repetition_penalty guidance_scale", refused(_CHOICE, 1)),
     **each("no_repeat_ngram_size encoder_no_repeat_ngram_size penalty_alpha", refused(_CHOICE, 0)),
     **each("bad_words_ids suppress_tokens begin_suppress_tokens force_words_ids constraints", refused(_CHOICE, [])),
@@ -28,12 +28,12 @@ GENERATION_FIELDS: Final[Table] = {
         "forced_bos_token_id forced_eos_token_id exponential_decay_length_penalty watermarking_config dola_layers",
         refused(_CHOICE),
     ),
-    "min_length": refused("a text ends with its first stop id: take it out of the file", 0),
-    "min_new_tokens": refused("a text ends with its first stop id: take it out of the file", 0),
-    "stop_strings": refused("take it out of the file, and give `kern run` each one with --stop", []),
+    "min_length": refused("a text ends with its first stop id: remove it from the file", 0),
+    "min_new_tokens": refused("a text ends with its first stop id: remove it from the file", 0),
+    "stop_strings": refused("remove it from the file, and give `kern run` each one with --stop", []),
     "num_beams": refused(_SEARCH, 1),
     "num_beam_groups": refused(_SEARCH, 1),
-    "token_healing": refused("a prompt is not changed: take it out of the file", False),
+    "token_healing": refused("a prompt is not changed: remove it from the file", False),
     **each("early_stopping length_penalty diversity_penalty", irrelevant("of a search by beams, which is refused")),
     **each(
         "do_sample temperature top_k top_p top_h min_p typical_p epsilon_cutoff eta_cutoff renormalize_logits",
@@ -80,11 +80,11 @@ HF_FIELDS: Final[Table] = {
     "max_position_embeddings": obeyed("default 2048, qwen3 32768"),
     "rms_norm_eps": obeyed("default 1e-6"),
     "tie_word_embeddings": obeyed("default false; with true, a head in the file must equal the embedding"),
-    "eos_token_id": obeyed("an id or several: stop ids, beside those of generation_config.json and of the tokenizer"),
+    "eos_token_id": obeyed("an id or several: stop ids, with those of generation_config.json and the tokenizer"),
     "rope_theta": obeyed("default 10000"),
     "rope_scaling": obeyed("transformers 4's name of `rope_parameters`; refused where both differ"),
     "rope_parameters": obeyed("see below"),
-    "original_max_position_embeddings": obeyed("of llama3 and yarn; refused where it differs from the one in there"),
+    "original_max_position_embeddings": obeyed("of llama3 and yarn; refused where it differs from the one there"),
     "partial_rotary_factor": refused("only whole heads are rotated", 1),
     "layer_types": obeyed("refused unless every layer is `full_attention`"),
     "use_sliding_window": obeyed("default false, llama true; refused where it cuts the context of a layer"),
@@ -140,7 +140,7 @@ HF_FIELDS: Final[Table] = {
     **each(
         "attn_implementation _attn_implementation _attn_implementation_autoset _flash_attn_2_enabled "
         "cache_implementation experts_implementation _experts_implementation",
-        irrelevant("which kernels transformers takes"),
+        irrelevant("which kernels transformers uses"),
     ),
     **each(
         "initializer_range attention_dropout hidden_dropout hidden_dropout_prob resid_pdrop embd_pdrop "
@@ -191,7 +191,7 @@ ROPE_FIELDS: Final[Table] = {
     "beta_fast": obeyed("of yarn, default 32"),
     "beta_slow": obeyed("of yarn, default 1"),
     "attention_factor": obeyed("of yarn; default 0.1 ln(factor) + 1"),
-    "mscale": obeyed("of yarn, with `mscale_all_dim`: the attention factor is their quotient"),
+    "mscale": obeyed("of yarn, with `mscale_all_dim`: the attention factor is their ratio"),
     "mscale_all_dim": obeyed("of yarn"),
     "truncate": obeyed("of yarn, default true"),
     "attn_factor": refused("transformers does not read it, vLLM does", 1),
@@ -213,4 +213,4 @@ ROPE_USES: Final = {
         "mscale_all_dim", "truncate",
     ),
 }  # fmt: skip
-"""Which of them a type has, beside the type itself and theta."""
+"""Which of them a type has, in addition to the type and theta."""

@@ -1,4 +1,4 @@
-"""The weights files of a Hugging Face folder: one, or the shards that an index assigns the tensors to."""
+"""The weights of a Hugging Face folder: one file, or shards with an index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARD: Final = re.compile(r"model-\d+-of-\d+\.safetensors\Z")
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The tensors of a folder, each with its file, and what should be known of how they were found."""
+    """The tensors of a folder, each with its file, and notes on how they were found."""
 
     tensors: Mapping[str, tuple[Path, TensorInfo]]
     notes: tuple[str, ...]
@@ -41,12 +41,10 @@ def read_shards(folder: Path) -> Shards:
     missing = [shard for shard in shards if not os.path.lexists(folder / shard)]
     if os.path.lexists(whole) and _SINGLE not in shards:
         if not missing:
-            raise CheckpointError(
-                f"{folder} has {_SINGLE} and the shards of {_INDEX}", "remove the one that is not meant"
-            )
-        return Shards(_tensors_of(whole), (f"{_SINGLE} is read; {_INDEX} names files that are not there",))
+            raise CheckpointError(f"{folder} has both {_SINGLE} and the shards of {_INDEX}", "remove one of them")
+        return Shards(_tensors_of(whole), (f"{_SINGLE} is read; {_INDEX} names missing files",))
     if missing:
-        raise CheckpointError(f"{folder} has no {listed(missing)}, which {_INDEX} names", "fetch all files")
+        raise CheckpointError(f"{folder} has no {listed(missing)}, which {_INDEX} names", "download all files")
     return Shards(_assigned(folder, shards, homes), ())
 
 
@@ -56,20 +54,20 @@ def _tensors_of(path: Path) -> dict[str, tuple[Path, TensorInfo]]:
 
 
 def _assigned(folder: Path, shards: list[str], homes: Mapping[str, str]) -> dict[str, tuple[Path, TensorInfo]]:
-    """The tensors of the shards, each in the one that the index says."""
+    """The tensors of the shards, each in the shard that the index names."""
     tensors: dict[str, tuple[Path, TensorInfo]] = {}
     for shard in shards:
-        for name, place in _tensors_of(folder / shard).items():
+        for name, found in _tensors_of(folder / shard).items():
             if homes.get(name) != shard:
                 where = f"assigns it to {homes[name]}" if name in homes else "does not name it"
                 raise CheckpointError(
-                    f"{folder / shard} has {shown(name)}, and {_INDEX} {where}", "fetch all files again"
+                    f"{folder / shard} has {shown(name)}, but {_INDEX} {where}", "download all files again"
                 )
-            tensors[name] = place
+            tensors[name] = found
     absent = next((name for name in homes if name not in tensors), None)
     if absent is not None:
         raise CheckpointError(
-            f"{folder / homes[absent]} has no {shown(absent)}, as {_INDEX} says", "fetch all files again"
+            f"{folder / homes[absent]} has no {shown(absent)}, although {_INDEX} names it", "download all files again"
         )
     return tensors
 
@@ -82,9 +80,9 @@ def _homes(index: Path) -> dict[str, str] | None:
     homes = read_json(index, content).get("weight_map")
     if not isinstance(homes, dict) or not homes:
         raise CheckpointError(f"{index} has no weight_map from tensors to files")
-    astray = [home for home in homes.values() if not isinstance(home, str) or not _is_file_name(home)]
-    if astray:
-        raise CheckpointError(f"{index} names {shown(astray[0])}, which is not a file in this folder")
+    invalid = [home for home in homes.values() if not isinstance(home, str) or not _is_file_name(home)]
+    if invalid:
+        raise CheckpointError(f"{index} names {shown(invalid[0])}, which is not a file in this folder")
     return homes
 
 
@@ -93,28 +91,28 @@ def _is_file_name(name: str) -> bool:
 
 
 def _refuse_without(folder: Path) -> None:
-    """Raises CheckpointError for a folder without weights that can be read, saying what it has in their place."""
+    """Raises CheckpointError for a folder without readable weights, saying what it has instead."""
     names = _names(folder)
     shards = [name for name in names if _SHARD.match(name)]
     if shards:
-        raise CheckpointError(f"{folder} has {shards[0]}, and no {_INDEX}", "fetch the index, too")
+        raise CheckpointError(f"{folder} has {shards[0]} but no {_INDEX}", "download the index too")
     other = next((name for name in names if name.endswith((".bin", ".pt", ".pth", ".h5", ".msgpack"))), None)
     if other is not None:
         raise CheckpointError(
             f"{folder} has no {_SINGLE}, only {other}",
-            "only safetensors are read: save the model again with transformers' save_pretrained",
+            "only safetensors are supported: save the model again with transformers' save_pretrained",
         )
     raise CheckpointError(f"{folder} has no {_SINGLE}", where_gguf_is(folder) or "give all files of the checkpoint")
 
 
 def where_gguf_is(folder: Path) -> str | None:
-    """A hint at the GGUF files of a folder, None without any."""
+    """A hint at the GGUF files of a folder, None if it has no such file."""
     found = [name for name in _names(folder) if name.endswith(".gguf")]
     return f"give the GGUF file itself: {folder / found[0]}" if found else None
 
 
 def _names(folder: Path) -> list[str]:
-    """The files of a folder; none of one that cannot be listed."""
+    """The files of a folder; empty if it cannot be listed."""
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -1,4 +1,4 @@
-"""The text side of a Hugging Face folder: tokenizer, stop ids, the model's beginning, chat template."""
+"""Tokenizer, stop ids, BOS and chat template of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kern.checkpoints.hf_tokenizer import FolderTokenizer, folder_tokenizer, fol
 
 _CONFIG: Final = "tokenizer_config.json"
 _GENERATION: Final = "generation_config.json"
-_AGREE: Final = "make the two files agree: versions of transformers obey one or the other"
+_AGREE: Final = "make the two files agree: versions of transformers differ in which one they use"
 
 
 def text_of_folder(folder: Path, config: Mapping[str, Any]) -> TextSource:
-    """Tokenizer, stop ids and chat template, as far as `folder` has them; `config` is its config.json.
+    """Tokenizer, stop ids and chat template, if `folder` has them; `config` is its config.json.
 
-    Raises CheckpointError, and UnsupportedModel where generation_config.json asks for more than the most likely token.
+    Raises CheckpointError, and UnsupportedModel where generation_config.json asks for more than greedy decoding.
     """
     generation = optional_settings(folder / _GENERATION)
     check_fields(generation, GENERATION_FIELDS, f" in {_GENERATION}")
@@ -45,7 +45,7 @@ def text_of_folder(folder: Path, config: Mapping[str, Any]) -> TextSource:
 
 
 def unknown_generation(folder: Path) -> tuple[str, ...]:
-    """The fields of generation_config.json of which nothing is known. Raises CheckpointError."""
+    """The unknown fields of generation_config.json. Raises CheckpointError."""
     generation = optional_settings(folder / _GENERATION)
     return tuple(f"generation_config.{name}" for name in unknown_fields(generation, GENERATION_FIELDS))
 
@@ -60,22 +60,24 @@ def _ids(settings: Mapping[str, Any], path: Path) -> tuple[int, ...]:
 
 
 def _bos(tokenizer: FolderTokenizer, settings: Mapping[str, Any], folder: Path) -> int | None:
-    """The id that this tokenizer puts before every text. Refuses one that puts some behind, which would end it."""
+    """The id that this tokenizer puts before every text. Refuses one that appends ids, which would end the text."""
     path = folder / "tokenizer.json"
-    for name, ids in (("add_bos_token", tokenizer.before), ("add_eos_token", tokenizer.behind)):
+    for name, ids in (("add_bos_token", tokenizer.before), ("add_eos_token", tokenizer.after)):
         wanted = settings.get(name)
         if isinstance(wanted, bool) and wanted != bool(ids):
-            does = "adds one" if ids else "adds none"
-            raise CheckpointError(f"{folder / _CONFIG} has {name}: {shown(wanted)}, and {path} {does}", _AGREE)
+            does = "adds one" if ids else "does not add one"
+            raise CheckpointError(f"{folder / _CONFIG} has {name}: {shown(wanted)}, but {path} {does}", _AGREE)
     if settings.get("split_special_tokens"):
-        raise CheckpointError(f"{folder / _CONFIG} has split_special_tokens", "special tokens are read as such")
-    if tokenizer.behind:
         raise CheckpointError(
-            f"{path} puts {shown(tokenizer.file.token(tokenizer.behind[0]))} behind every text",
-            "a prompt that ends cannot be continued: take it out of the post-processor",
+            f"{folder / _CONFIG} has split_special_tokens", "special tokens in a text are not split: remove the setting"
+        )
+    if tokenizer.after:
+        raise CheckpointError(
+            f"{path} puts {shown(tokenizer.file.token(tokenizer.after[0]))} after every text",
+            "a prompt that ends cannot be continued: remove it from the post-processor",
         )
     if len(tokenizer.before) > 1:
-        raise CheckpointError(f"{path} puts {len(tokenizer.before)} ids before a text", "one at most is provided for")
+        raise CheckpointError(f"{path} puts {len(tokenizer.before)} ids before every text", "at most one is supported")
     return tokenizer.before[0] if tokenizer.before else None
 
 
@@ -91,13 +93,15 @@ def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
 
 
 def _default_template(found: Any, path: Path) -> str | None:
-    """The template itself, or the one called `default` of several."""
+    """The template, or the one named `default` of several."""
     if isinstance(found, list) and all(_is_named_template(entry) for entry in found):
         found = next((entry["template"] for entry in found if entry["name"] == "default"), None)
     if found is None:
         return None
     if not isinstance(found, str):
-        raise CheckpointError(f"{path}: chat_template is {shown(found)}, neither a text nor a list of named ones")
+        raise CheckpointError(
+            f"{path}: chat_template is {shown(found)}, neither a string nor a list of named templates"
+        )
     return spelled(found, "chat_template", path)
 
 

@@ -1,4 +1,4 @@
-"""Random weights of a real shape, for speed and for comparing implementations."""
+"""Random weights of a known shape, for benchmarks and for comparing implementations."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def _quantiles() -> NDArray[np.float32]:
 
 
 def random_tensor(seed: int, name: str, shape: Shape) -> NDArray[Any]:
-    """A tensor in bf16 that depends on `seed` and `name` alone, however many threads make it.
+    """A tensor in bf16 that depends only on `seed` and `name`, not on the number of threads.
 
-    Matrices are normal with variance 1 / inputs, so that activations keep their size from layer to layer; norm
-    weights are normal around 1, so that forgetting one is seen.
+    Matrices are normal with variance 1 / inputs, so that activations keep their scale from layer to layer; norm
+    weights are normal around 1, so that a missing one shows.
     """
     mean, deviation = (1.0, 0.1) if len(shape) == 1 else (0.0, shape[-1] ** -0.5)
     values = (_quantiles() * np.float32(deviation) + np.float32(mean)).astype(ml_dtypes.bfloat16)
     flat = np.empty(int(np.prod(shape)), dtype=ml_dtypes.bfloat16)
 
     def fill(block: int) -> None:
-        # Looking 16 random bits up in a table is several times faster than drawing a normal number.
+        # Looking up 16 random bits in a table is several times faster than drawing a normal number.
         bits = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode()), block]))
         part = flat[block * _BLOCK : (block + 1) * _BLOCK]
         np.take(values, bits.integers(0, 65536, size=part.size, dtype=np.uint16), out=part, mode="clip")
@@ -65,7 +65,7 @@ class RandomCheckpoint:
         return {name: StoredTensor(name, shape, "bf16", readable=True) for name, shape in shapes.items()}
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """The tensor `name` in bf16. Raises CheckpointError where this config has none of that name."""
+        """The tensor `name` in bf16. Raises CheckpointError for an unknown name."""
         shape = parameter_shapes(self.config).get(name)
         if shape is None:
             raise CheckpointError(f"a model of family {self.config.family} has no tensor {name}")

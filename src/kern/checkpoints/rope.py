@@ -1,4 +1,4 @@
-"""Rotary positions: the frequency of each pair of a head's elements, plain and scaled, and the table of their turns."""
+"""Rotary embedding: the frequency of each pair of elements of a head, plain and scaled, and the table of angles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Llama3:
-    """Low frequencies divided by `factor`, high ones kept, a smooth passage between (transformers: `llama3`).
+    """Low frequencies divided by `factor`, high ones kept, a smooth transition in between (transformers: `llama3`).
 
     A frequency is low with a wavelength above `positions / low`, and high with one below `positions / high`.
     """
@@ -78,7 +78,7 @@ class Yarn:
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """How the plain frequencies are changed.
+    """How the frequencies are scaled.
 
     They are divided by `divisors`, one for each pair (GGUF's tensor `rope_freqs.weight`), then scaled by `curve`.
     Cosines and sines are multiplied by `amplitude`, the attention factor of YaRN.

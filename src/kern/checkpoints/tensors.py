@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint held against those that a model is made of: each is used, irrelevant, or refused."""
+"""Checks the tensors of a checkpoint against the parameters of its model: each is used, irrelevant, or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IRRELEVANT: Final[Mapping[str, str]] = {
     ".rotary_emb.cos_cached": "a table of them",
     ".rotary_emb.sin_cached": "a table of them",
 }
-"""Ends of the names of tensors that are left out."""
+"""Suffixes of the names of tensors that are skipped."""
 _KINDS: Final[Mapping[str, str]] = {
     "bias": "biases are not built",
     "exp": "a mixture of experts is not built",
@@ -35,20 +35,20 @@ _ROWS: Final = 4096
 
 
 def check_checkpoint(checkpoint: Checkpoint) -> None:
-    """Raises CheckpointError, naming a tensor, where the files have other tensors than their config asks for.
+    """Raises CheckpointError, naming a tensor, where the files have other tensors than the config asks for.
 
-    A head beside `tie_word_embeddings` is as good as none where it is the embedding.
+    With `tie_word_embeddings`, a head is accepted if it equals the embedding.
     """
     config, stored = checkpoint.config, checkpoint.tensors
     wanted = parameter_shapes(config)
-    twice = config.tied_embeddings and _HEAD in stored
-    if twice:
+    tied_head = config.tied_embeddings and _HEAD in stored
+    if tied_head:
         wanted[_HEAD] = (config.vocabulary, config.hidden)
     check_tensors(stored, wanted)
-    if twice and not equal(checkpoint.tensor(_HEAD), checkpoint.tensor(_EMBEDDING)):
+    if tied_head and not equal(checkpoint.tensor(_HEAD), checkpoint.tensor(_EMBEDDING)):
         raise CheckpointError(
-            f"{_HEAD} is not the embedding, and tie_word_embeddings is true",
-            "some programs use the head and some do not: correct tie_word_embeddings, or leave the head out",
+            f"{_HEAD} differs from the embedding, but tie_word_embeddings is true",
+            "programs differ in which they use: correct tie_word_embeddings, or remove the head",
         )
 
 
@@ -60,9 +60,9 @@ def check_tensors(
     optional: Collection[str] = (),
     irrelevant: Collection[str] = tuple(IRRELEVANT),
 ) -> None:
-    """Raises CheckpointError where a tensor is missing, not used, of another shape, or of a dtype that is not read.
+    """Raises CheckpointError where a tensor is missing or unused, or has the wrong shape or an unsupported dtype.
 
-    `optional` may be missing; `irrelevant` are ends of names that are not looked at.
+    `optional` may be missing; tensors whose names end with one of `irrelevant` are skipped.
     """
     missing = [name for name in wanted if name not in stored and name not in optional]
     if missing:
@@ -92,21 +92,21 @@ def _bits(rows: NDArray[Any]) -> NDArray[np.uint16]:
 def _check_tensor(stored: StoredTensor, shape: Shape) -> None:
     if stored.shape != shape:
         raise CheckpointError(
-            f"{stored.name} has the shape {stored.shape}, the config says {shape}",
-            "give config and weights of one and the same checkpoint",
+            f"{stored.name} has the shape {stored.shape}; the config asks for {shape}",
+            "give the config and the weights of the same checkpoint",
         )
     if not stored.readable:
-        raise CheckpointError(f"{stored.name} is stored as {stored.dtype}", "this type cannot be read")
+        raise CheckpointError(f"{stored.name} has the dtype {stored.dtype}", "this type is not supported")
 
 
 def _why_missing(missing: Sequence[str], stored: Mapping[str, StoredTensor]) -> str:
     if missing == [_HEAD]:
-        return "tie_word_embeddings is false in its config, which is what it means where it is left out"
+        return "tie_word_embeddings is false in its config, or missing, which means false"
     if all(name.removeprefix("model.") in stored for name in missing if name != _HEAD):
-        return "it was saved without its head: give the model ForCausalLM"
-    return "give all files of the checkpoint, as it is published"
+        return "it was saved without its head: give the …ForCausalLM model"
+    return "give all files of the checkpoint as published"
 
 
 def _why_unused(name: str) -> str:
     kinds = (help for part, help in _KINDS.items() if part in name.lower())
-    return next(kinds, "a model with it would not compute what this one does")
+    return next(kinds, "the model would compute something else")

@@ -10,17 +10,17 @@ from kern.cli.interrupts import interruptible
 
 _INTERRUPTED = 130
 _WIDTHS = range(20, 1001)
-"""Columns of terminals that are believed."""
+"""Plausible widths of a terminal, in columns."""
 
 
 def main() -> None:
     """Run the command line. Exits 0 (done), 1 (the answer is no), 2 (usage) or 130 (interrupted)."""
     # Looking for pydantic plugins means reading the metadata of every installed package.
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-    # A manifest is tens of thousands of objects and none of them garbage: searching them costs a tenth of `verify`.
+    # A manifest is tens of thousands of live objects: scanning them for garbage takes a tenth of `verify`.
     gc.set_threshold(200_000, 50, 50)
     _open_output()
-    _believe_width()
+    _drop_implausible_width()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -36,17 +36,18 @@ def main() -> None:
 
 
 def _open_output() -> None:
-    """Put the null device where the shell has closed an output: printing to none would print to the other."""
+    """Open the null device in place of an output that the shell has closed; else a file opened later would get it."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, it stays open
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
-def _believe_width() -> None:
-    """Forget a width that no terminal has: at 0, as some editors set it, rich prints nothing, errors neither.
+def _drop_implausible_width() -> None:
+    """Remove a width that no terminal has from the environment.
 
-    At very many, it would fill help texts up with spaces. typer reads TERMINAL_WIDTH, and fails where it is no number.
+    At 0, which some editors set, rich prints nothing, not even errors; at a huge one it pads help texts with spaces.
+    typer fails if TERMINAL_WIDTH is not a number.
     """
     for variable in ("COLUMNS", "TERMINAL_WIDTH"):
         width = os.environ.get(variable)
@@ -55,7 +56,7 @@ def _believe_width() -> None:
 
 
 def _run(given: set[str]) -> int:
-    """The command's exit status. What is asked of every command, such as JSON, is put into `given`."""
+    """The command's exit status. `given` receives `json` if that option is given."""
     from kern.cli.app import app
     from kern.cli.errors import show_warnings
 

@@ -10,7 +10,6 @@ from kern.cli.commands.building import build
 from kern.cli.commands.machine import capture, doctor, mine
 from kern.cli.commands.manifests import explain, inspect, schema, verify
 from kern.cli.commands.running import bench, call, chat, run, score
-from kern.cli.spec_option import SpecCommand
 
 app = typer.Typer(
     name="kern",
@@ -45,10 +44,10 @@ app.command()(explain)
 app.command()(schema)
 app.command()(build)
 app.command()(inspect)
-app.command(cls=SpecCommand)(run)
-app.command(cls=SpecCommand)(chat)
+app.command()(run)
+app.command()(chat)
 app.command()(score)
-app.command(cls=SpecCommand)(bench)
+app.command()(bench)
 app.command()(call)
 app.command(context_settings={"allow_interspersed_args": False})(capture)
 app.command()(mine)

@@ -10,15 +10,12 @@ from pathlib import Path
 from kern.bench.profile import KernelTime, by_kernel, chrome_trace, profile_decode
 from kern.bench.rounds import RoundTimes, benchmark_rounds, room_for_rounds
 from kern.bench.steps import PROMPT, WARM_UP, Benchmark, benchmark
-from kern.cli.loading import LoadOptions, loaded, report, which_folder
+from kern.cli.loading import LoadOptions, loaded_model, report
 from kern.cli.outputs import check_path, json_text, write_files
 from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
 from kern.cli.terminal import printable, rate
 from kern.engine.generator import Generator
-from kern.engine.speculation import Driver
 from kern.manifest.counts import counted
-from kern.runtime.executable import Executable
-from kern.text.tokenizer import Tokenizer
 
 LENGTHS = (16, 128, 512, 2048)
 TRACE = "the trace"
@@ -31,7 +28,7 @@ def bench(
     steps: int,
     chunk: int | None,
     eager: bool,
-    spec: Driver | None,
+    spec: bool,
     trace: Path | None,
     decode_only: bool,
     as_json: bool,
@@ -42,20 +39,18 @@ def bench(
     """
     if trace is not None:
         check_path(TRACE, trace)  # so that a wrong path is reported before the measuring
-    before = which_folder(path)
-    tokenizer = Tokenizer.load(path)
-    with loaded(path, options.fitting(tokenizer.settings), before) as (executable, seconds):
-        generator = Generator(executable, tokenizer, chunk=chunk, eager=eager)
-        speculating = None if spec is None else Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
+    with loaded_model(path, options, lambda _: None) as (model, _, seconds):
+        generator = model.generator(chunk=chunk, eager=eager)
+        speculating = model.generator(chunk=chunk, eager=eager, spec=True) if spec else None
         if speculating is not None:
-            room_for_rounds(speculating)  # so that a capacity too small is told before the measuring
+            room_for_rounds(speculating)  # so that a capacity too small is reported before the measuring
         if not as_json:
-            report(executable, seconds, options, (speculating or generator).graphs)
+            report(model.executable, seconds, options, (speculating or generator).graphs)
         before_measuring = processor_times()
         found = benchmark(generator, () if decode_only else LENGTHS, steps)
         rounds = None if speculating is None else benchmark_rounds(speculating, steps)
         others = others_share(before_measuring, processor_times())
-        times = None if trace is None else _profiled(executable, tokenizer, found, trace)
+        times = None if trace is None else _profiled(generator, found, trace)
     print(_as_json(found, rounds, times, others) if as_json else _text(found, rounds, times))
     if others is not None and others > WORTH_A_WARNING:
         print(
@@ -67,9 +62,9 @@ def bench(
         print(f"the trace is in {printable(str(trace))}", file=sys.stderr)
 
 
-def _profiled(executable: Executable, tokenizer: Tokenizer, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
+def _profiled(generator: Generator, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
     """Profile the step in the middle of those that were timed, write its trace, and sum its launches by kernel."""
-    launches = profile_decode(executable, tokenizer, PROMPT + (WARM_UP + found.decode.steps) // 2)
+    launches = profile_decode(generator, PROMPT + (WARM_UP + found.decode.steps) // 2)
     text = json_text(chrome_trace(launches, found.device)).encode()
     write_files(TRACE, {trace: lambda file: file.write(text)})
     return by_kernel(launches)
@@ -127,7 +122,7 @@ def _text(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTim
         for prefill in found.prefill
     ]
     lines.append(
-        f"memory   {found.bytes_per_step / 1e6:,.1f} MB a step: {found.bandwidth_share:.1%} of the "
+        f"memory   {found.bytes_per_step / 1e6:,.1f} MB per step: {found.bandwidth_share:.1%} of the "
         f"{rate(found.bandwidth)} that reading alone reaches"
     )
     if found.idle_us_per_step is not None:
@@ -141,7 +136,7 @@ def _rounds_text(rounds: RoundTimes, plain: Benchmark) -> list[str]:
     lines = [
         f"rounds   {rounds.ms_per_round:9.3f} ms/round  ({_steps(rounds, plain):.2f} x a decode step; "
         f"p10 {rounds.p10:.3f}, p90 {rounds.p90:.3f}, {counted(rounds.rounds, 'round')})",
-        f"tokens   {rounds.tokens_per_round:9.2f} a round  ({rounds.tokens_per_second:.1f} tokens/s, "
+        f"tokens   {rounds.tokens_per_round:9.2f} per round  ({rounds.tokens_per_second:.1f} tokens/s, "
         f"{_speedup(rounds, plain):.2f} x plain decoding)",
         "accepted " + ", ".join(f"{share:.1%}" for share in rounds.acceptance) + " of the rounds, by place",
     ]

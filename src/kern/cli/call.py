@@ -33,7 +33,7 @@ WrongCall = variant(UsageError, "wrong-call", "A program is called with other in
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """As given on the command line: each of `sets`, `inputs` and `outputs` is NAME=…."""
+    """Options of the command line: each of `sets`, `inputs` and `outputs` is NAME=…."""
 
     program: str
     sets: Sequence[str]
@@ -45,7 +45,7 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class LaunchMean:
-    """The mean time of one launch, apart from the others."""
+    """The mean time of one launch, measured separately."""
 
     label: str
     kernel: str
@@ -55,7 +55,7 @@ class LaunchMean:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times of whole runs, waited for one by one, and of each launch over as many runs more."""
+    """Times of whole runs, each waited for, and of each launch over as many further runs."""
 
     runs: int
     median_us: float
@@ -126,17 +126,17 @@ def _integer(text: str) -> int:
 
 
 def _check_paths(outputs: Mapping[str, Path]) -> None:
-    """Raises WrongCall for one file for two outputs, Unwritable for a file that could not be written."""
+    """Raises WrongCall if two outputs have the same file, Unwritable for a file that cannot be written."""
     homes: dict[Path, str] = {}
     for name, file in outputs.items():
         check_path("an output", file)
         other = homes.setdefault(file.resolve(), name)
         if other != name:
-            raise WrongCall(f"outputs {other!r} and {name!r} are both to be written to {file}", "name two files")
+            raise WrongCall(f"outputs {other!r} and {name!r} would both be written to {file}", "give different files")
 
 
 def _check(manifest: Manifest, program: str, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> None:
-    """Raises UnknownName, and WrongCall unless the program reads just these inputs, and writes the outputs."""
+    """Raises UnknownName, and WrongCall unless the program reads exactly these inputs and writes these outputs."""
     if program not in manifest.programs:
         raise unknown("program", program, manifest.programs)
     read, written = buffers_used(manifest, program)
@@ -159,7 +159,7 @@ def _check(manifest: Manifest, program: str, inputs: Mapping[str, Path], outputs
 
 
 def _run(executable: Executable, program: str, values: Mapping[str, int]) -> float:
-    """Run, wait, and give the seconds."""
+    """Run, wait, and return the seconds."""
     begun = time.perf_counter()
     executable.run(program, values)
     executable.synchronize()

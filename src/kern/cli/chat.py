@@ -9,12 +9,11 @@ from pathlib import Path
 
 from kern.cli.errors import UsageError
 from kern.cli.interrupts import heeded
-from kern.cli.loading import LoadOptions, loaded, report, which_folder
+from kern.cli.loading import LoadOptions, loaded_model, report
 from kern.cli.prompt import MAX_TEXT_BYTES, without_newline
 from kern.cli.streaming import stream
 from kern.engine.conversation import Conversation
 from kern.engine.generator import Generator
-from kern.engine.speculation import Driver
 from kern.engine.stop_strings import check_stops
 from kern.text.chat import chat_prompt, first_turn
 from kern.text.tokenizer import NoTokenizer, Tokenizer
@@ -29,19 +28,20 @@ def chat(
     *,
     max_tokens: int,
     stop: Sequence[str],
-    spec: Driver | None,
+    spec: bool,
 ) -> None:
     """Answer each line of the user, until there are no more. Raises PromptError once the capacity is full."""
-    before = which_folder(path)
-    tokenizer = Tokenizer.load(path)
-    if not tokenizer.has_vocabulary:
-        raise NoTokenizer("this folder has no tokenizer", "run it with token ids, `kern run DIR --prompt-ids 1,2,3`")
-    check_stops(stop, tokenizer)
-    options = options.fitting(tokenizer.settings)
-    chat_prompt(tokenizer, first_turn(system, "hello"))  # so that a template that fails is reported before loading
-    with loaded(path, options, before) as (executable, seconds):
-        generator = Generator(executable, tokenizer, spec=spec)
-        report(executable, seconds, options, generator.graphs)
+
+    def prepare(tokenizer: Tokenizer) -> None:
+        if not tokenizer.has_vocabulary:
+            help = "run it with token ids, `kern run DIR --prompt-ids 1,2,3`"
+            raise NoTokenizer("this folder has no tokenizer", help)
+        check_stops(stop, tokenizer)
+        chat_prompt(tokenizer, first_turn(system, "hello"))  # so that a template that fails is reported before loading
+
+    with loaded_model(path, options, prepare) as (model, _, seconds):
+        generator = model.generator(spec=spec)
+        report(model.executable, seconds, options, generator.graphs)
         conversation = Conversation(generator, system)
         for text in _lines():
             if text.strip():

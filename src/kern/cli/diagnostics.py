@@ -1,4 +1,4 @@
-"""Diagnostics as a compiler shows them: code, place, the offending line, help; or as JSON."""
+"""Diagnostics as a compiler shows them: code, location, the line, help; or as JSON."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ def show(report: Report) -> None:
 def _show_one(console: Any, report: Report, located: Located, width: int) -> None:
     from rich.markup import escape
 
-    fault = located.diagnostic
+    diagnostic = located.diagnostic
     name = report.path / "manifest.json" if report.path.is_dir() else report.path
     gutter = " " * len(str(located.line))
-    console.print(f"[bold red]error\\[{fault.code}][/]: [bold]{escape(printable(fault.message))}[/]")
-    place = f"{printable(str(name))}:{located.line}:{located.column}"
-    pointer = f"  [dim]{escape(printable(fault.pointer))}[/]" if fault.pointer else ""
-    console.print(f"{gutter}[blue]-->[/] {escape(place)}{pointer}")
+    console.print(f"[bold red]error\\[{diagnostic.code}][/]: [bold]{escape(printable(diagnostic.message))}[/]")
+    location = f"{printable(str(name))}:{located.line}:{located.column}"
+    pointer = f"  [dim]{escape(printable(diagnostic.pointer))}[/]" if diagnostic.pointer else ""
+    console.print(f"{gutter}[blue]-->[/] {escape(location)}{pointer}")
     line = report.source.line(located.line)
     if line.strip():
         excerpt, indent, carets = _excerpt(report, located, line, width - len(gutter) - 4)
         console.print(f"{gutter} [blue]|[/]")
         console.print(f"[blue]{located.line} |[/] {escape(excerpt)}")
         console.print(f"{gutter} [blue]|[/] {indent}[bold red]{carets}[/]")
-    console.print(f"{gutter} [blue]=[/] help: {escape(printable(fault.help))}\n")
+    console.print(f"{gutter} [blue]=[/] help: {escape(printable(diagnostic.help))}\n")
 
 
 def _excerpt(report: Report, located: Located, line: str, room: int) -> tuple[str, str, str]:
-    """The part of the line around the place that fits, and the marks under it, in terminal cells."""
+    """The part of the line around the location that fits, and the marks under it, in terminal cells."""
     from rich.cells import cell_len
 
     start = located.column - 1
@@ -81,14 +81,14 @@ def _excerpt(report: Report, located: Located, line: str, room: int) -> tuple[st
 
 
 def _length(report: Report, located: Located) -> int:
-    """How many code points of its line the diagnostic's value or key takes."""
-    fault = located.diagnostic
-    if fault.offset is not None:
+    """The length of the diagnostic's value or key in its line, in code points."""
+    diagnostic = located.diagnostic
+    if diagnostic.offset is not None:
         return 1
-    places = report.source.spans.get(fault.path, ())
-    if not places:
+    spans = report.source.spans.get(diagnostic.path, ())
+    if not spans:
         return 1
-    place = places[min(fault.occurrence, len(places) - 1)]
-    if fault.anchor == "key" and place.key is not None:
-        return len(json.dumps(fault.path[-1], ensure_ascii=False))
-    return place.end - place.start
+    span = spans[min(diagnostic.occurrence, len(spans) - 1)]
+    if diagnostic.anchor == "key" and span.key is not None:
+        return len(json.dumps(diagnostic.path[-1], ensure_ascii=False))
+    return span.end - span.start

@@ -22,7 +22,7 @@ from kern.toolchain.cuda_headers import HeadersMissing
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked for: what was found, or what to do to have it."""
+    """One requirement: what was found, or how to install it."""
 
     name: str
     found: str | None
@@ -30,8 +30,8 @@ class Finding:
     help: str
 
 
-def examine() -> list[Finding]:
-    """Look at the machine; nothing is changed and nothing is fetched."""
+def findings() -> list[Finding]:
+    """Look at the machine. Nothing is changed or downloaded."""
     cuda = _device("cuda", "running on a GPU")
     return [
         Finding("python", platform.python_version(), "everything", ""),
@@ -61,18 +61,18 @@ def _device(name: str, purpose: str) -> Finding:
 
 
 def _compiler() -> Finding:
-    """The C compiler, if what it is needed for succeeds."""
+    """The C compiler, if it compiles a test program."""
     name, purpose = "C compiler", "building for the host, and recording"
     try:
         check_compiler(host_target())
     except KernError as error:
         return Finding(name, None, purpose, str(error))
-    said = _said([*compiler_command(), "--version"])
-    return Finding(name, said[0] if said else "of an unknown version", purpose, "")
+    lines = _output([*compiler_command(), "--version"])
+    return Finding(name, lines[0] if lines else "of an unknown version", purpose, "")
 
 
-def _said(command: list[str]) -> list[str]:
-    """The lines that a program prints; none where it does not run, or fails."""
+def _output(command: list[str]) -> list[str]:
+    """The lines that a program prints; empty if it does not run, or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError:
@@ -92,7 +92,7 @@ def _package(name: str, purpose: str, extra: str) -> Finding:
 
 
 def _library(name: str, purpose: str, load: Callable[[], object]) -> Finding:
-    """A library of CUDA's that may come from its package or from a toolkit on the system, if it loads."""
+    """A CUDA library, if it loads: from its package or from a toolkit on the system."""
     try:
         load()
     except (KernError, ImportError, OSError):
@@ -128,20 +128,20 @@ def _recording() -> list[Finding]:
 
 
 def _driver(cuda: Finding) -> Finding:
-    """NVIDIA's driver, as nvidia-smi describes it; a device that opens has one without nvidia-smi too."""
+    """NVIDIA's driver, as nvidia-smi describes it; a device that opens has one even without nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    found = "; ".join(_said(query)) or (None if cuda.found is None else "in use; nvidia-smi does not run")
+    found = "; ".join(_output(query)) or (None if cuda.found is None else "in use; nvidia-smi does not run")
     return Finding("NVIDIA driver", found, "running on a GPU", "use a machine with an NVIDIA GPU and its driver")
 
 
 def doctor(as_json: bool) -> None:
     """Print the findings."""
-    findings = examine()
+    found = findings()
     if as_json:
-        print(json_text([asdict(finding) for finding in findings], indent=1))
+        print(json_text([asdict(finding) for finding in found], indent=1))
         return
-    width = max(len(finding.name) for finding in findings)
-    for finding in findings:
+    width = max(len(finding.name) for finding in found)
+    for finding in found:
         if finding.found is not None:
             print(f"  {finding.name:<{width}}  {finding.found}")
         else:
@@ -150,7 +150,7 @@ def doctor(as_json: bool) -> None:
 
 
 def _beneath(text: str, indent: str) -> str:
-    """What to do, below what is missing, as wide as the terminal; no word is cut."""
+    """The help below a missing requirement, as wide as the terminal; words are not broken."""
     columns = max(shutil.get_terminal_size((100, 24)).columns, 60)
     return textwrap.fill(
         text, columns, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

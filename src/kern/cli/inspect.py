@@ -1,4 +1,4 @@
-"""`kern inspect`: what an artifact declares, what stands behind it, and the memory it takes."""
+"""`kern inspect`: what an artifact declares, the files behind it, and the memory it takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kern.verification.verify_folder import verify_folder
 
 
 def inspect(path: Path, capacity: int, weights: Path | None, as_json: bool) -> None:
-    """Print the sections of an artifact folder, with or without weights; an invalid one is shown its diagnostics."""
+    """Print the sections of an artifact folder, with or without weights. Raises InvalidArtifact."""
     with open_folder(path) as folder:
         found = verify_folder(folder, weights=weights, require_weights=False)
         if found.verified is None or found.resolution is None:
@@ -65,7 +65,7 @@ def _text(
 
 
 def _section(title: str, entries: Mapping[str, str]) -> list[str]:
-    """A heading and its entries in two columns, or nothing where there is none."""
+    """A heading and its entries in two columns; nothing without entries."""
     width = max(map(len, entries), default=0)
     return ["", title, *(f"  {name:<{width}}  {text}" for name, text in entries.items())] if entries else []
 
@@ -143,7 +143,7 @@ def _as_json(manifest: Manifest, resolution: Resolution, planned: MemoryPlan, fi
 
 
 def _extent(extent: Expr) -> int | str:
-    """A constant as a number, anything else as people write it."""
+    """A constant as a number, anything else as text."""
     return extent if isinstance(extent, int) else show(extent)
 
 

@@ -1,8 +1,7 @@
-"""Ctrl-C as KeyboardInterrupt, but never inside an import, where any error may come of it; what else ends a process.
+"""Signals: Ctrl-C raises KeyboardInterrupt, but never during an import, where it could turn into any other error.
 
-SIGTERM, SIGHUP (its terminal was closed) and SIGXCPU (a limit on processor time) are exits, so that temporary folders
-go. SIGQUIT stays as the system has it: who sends it wants the process to stop where it is, with a core. SIGPIPE is
-ignored by Python, and what is written then fails.
+SIGTERM, SIGHUP (the terminal was closed) and SIGXCPU (the limit on processor time) raise SystemExit, so that temporary
+folders are removed. SIGQUIT keeps its default, a core dump. Python ignores SIGPIPE, so that the write fails.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _ended: list[int] = []
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the body, an interrupt that comes during an import, or is lost in a callback, is raised soon after.
+    """Within the body, an interrupt during an import, or one lost in a callback, is raised soon after.
 
-    An error that a library makes of an interrupt leaves the body as KeyboardInterrupt. A signal that this process was
-    told to ignore, as one in the background is, stays ignored.
+    If a library turns an interrupt into another error, KeyboardInterrupt is raised in its place. A signal that this
+    process inherited as ignored, as in the background, stays ignored.
     """
     _raised.clear()
     _ended.clear()
@@ -55,12 +54,12 @@ def interruptible() -> Iterator[None]:
 
 
 def heeded() -> None:
-    """Forget an interrupt that ended what it was meant to end, and after which the command goes on."""
+    """Clear an interrupt that has been handled, so that the command continues."""
     _raised.clear()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    if _ended:  # a terminal that is closed may send it twice, and the second is not to stop the cleaning up
+    if _ended:  # closing a terminal may send it twice, and the second must not stop the cleanup
         return
     _ended.append(number)
     if number == signal.SIGXCPU:
@@ -79,7 +78,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(lost: Any) -> None:
-    """What a callback of a library may not raise is told here: pydantic's, for one, drop an interrupt."""
+    """Exceptions that a library's callback cannot raise end here: pydantic's callbacks, for one, drop an interrupt."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, _RETRY_S)
     else:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from kern.artifact.errors import FolderReplaced
+from kern.artifact.folder import open_folder
 from kern.cli.terminal import bar, binary, printable, wrapped
-from kern.contracts.text import TextSettings
+from kern.engine.model import TextModel, open_model
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
+from kern.text.tokenizer import Tokenizer
+
+Loaded = TypeVar("Loaded", Executable, TextModel)
+Prepared = TypeVar("Prepared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +35,6 @@ class LoadOptions:
     tune: bool = False
     quiet: bool = False
 
-    def fitting(self, settings: TextSettings) -> LoadOptions:
-        """These, with no more capacity than the model can use; what it cannot is said on stderr."""
-        if self.capacity <= settings.positions:
-            return self
-        most = counted(settings.positions, "token")
-        self.note(f"the capacity is {most}, all that the model has positions for")
-        return replace(self, capacity=settings.positions)
-
     def note(self, text: str) -> None:
         """Say something on stderr that is not an error, unless nothing else is to be said."""
         if not self.quiet:
@@ -44,18 +42,36 @@ class LoadOptions:
 
 
 @contextmanager
-def loaded(
-    path: Path, options: LoadOptions, before: tuple[int, int] | None = None
-) -> Iterator[tuple[Executable, float]]:
-    """The executable and the seconds that loading took; an invalid artifact's diagnostics are shown.
+def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float]]:
+    """The executable and the seconds that loading took."""
+    executable, seconds = _load(partial(load, path), options)
+    with executable:
+        yield executable, seconds
 
-    `before` is which folder was there when its tokenizer was read: it and the weights must be of one build. Raises
-    FolderReplaced where another is there now.
+
+@contextmanager
+def loaded_model(
+    path: Path, options: LoadOptions, prepare: Callable[[Tokenizer], Prepared]
+) -> Iterator[tuple[TextModel, Prepared, float]]:
+    """The text model, what `prepare` gives before it is loaded, and the seconds that loading took.
+
+    What `prepare` raises is reported without waiting for the weights.
     """
+    with open_folder(path) as folder:
+        tokenizer = Tokenizer.load(folder)
+        prepared = prepare(tokenizer)
+        if options.capacity > tokenizer.settings.positions:
+            most = counted(tokenizer.settings.positions, "token")
+            options.note(f"the capacity is {most}, all that the model has positions for")
+        model, seconds = _load(partial(open_model, folder, tokenizer=tokenizer), options)
+    with model:
+        yield model, prepared, seconds
+
+
+def _load(load: Callable[..., Loaded], options: LoadOptions) -> tuple[Loaded, float]:
     start = time.perf_counter()
     with bar("loading", quiet=options.quiet) as progress:
-        executable = load(
-            path,
+        loaded = load(
             device=options.device,
             capacity=options.capacity,
             weights=options.weights,
@@ -63,22 +79,10 @@ def loaded(
             tune=options.tune,
             progress=progress,
         )
-    with executable:
-        if before is not None and which_folder(path) != before:
-            raise FolderReplaced(f"{path} was replaced while it was loaded", "start again")
-        if options.tune and not executable.device.chooses_algorithms:
-            name = executable.device.name
-            options.note(f"nothing to tune: device {name} has one algorithm for each operator")
-        yield executable, time.perf_counter() - start
-
-
-def which_folder(path: Path) -> tuple[int, int]:
-    """Which folder is at a path; (0, 0) for none."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):
-        return 0, 0
-    return status.st_dev, status.st_ino
+    device = (loaded.executable if isinstance(loaded, TextModel) else loaded).device
+    if options.tune and not device.chooses_algorithms:
+        options.note(f"nothing to tune: device {device.name} has one algorithm for each operator")
+    return loaded, time.perf_counter() - start
 
 
 def report(

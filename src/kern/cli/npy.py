@@ -1,4 +1,4 @@
-"""Arrays in .npy files as a buffer's values. Numpy has no bf16 and no fp8: a file has their bits."""
+"""Arrays in .npy files as values of buffers. numpy has neither bf16 nor fp8: a file has their bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UnreadableArray = variant(UsageError, "unreadable-array", "A file is not an .npy
 
 
 def read_array(path: Path) -> Array:
-    """The array in an .npy file; nothing in one is run. Raises UnreadableArray."""
+    """The array in an .npy file; pickles are refused. Raises UnreadableArray."""
     try:
         with open(open_regular(path), "rb") as file:
             return _array(file, os.fstat(file.fileno()).st_size)
@@ -43,20 +43,20 @@ def read_array(path: Path) -> Array:
 def _array(file: BinaryIO, size: int) -> Array:
     version = npy.read_magic(file)
     if version not in _HEADERS:
-        raise ValueError(f"its version is {version[0]}.{version[1]}, for arrays of records")
+        raise ValueError(f"version {version[0]}.{version[1]} is for arrays of records")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on files of Python 2, which are read all the same
+        warnings.simplefilter("ignore")  # about files of Python 2, which are read anyway
         shape, columns_first, dtype = _HEADERS[version](file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     there, wanted = size - file.tell(), prod(shape) * dtype.itemsize
     if there != wanted:
-        raise ValueError(f"it has {there} bytes of values, and an array of {list(shape)} {dtype} has {wanted}")
+        raise ValueError(f"it has {there} bytes of values, but an array of {list(shape)} {dtype} has {wanted}")
     return np.frombuffer(file.read(wanted), dtype).reshape(shape, order="F" if columns_first else "C")
 
 
 def as_values(name: str, path: Path, array: Array, dtype: DType) -> Array:
-    """An array from a file as the values of buffer `name`: bits as the dtype that they are of, others as they are.
+    """An array from a file as the values of buffer `name`: bits are reinterpreted, other dtypes are unchanged.
 
     For bf16 and fp8e4m3 these are the bits as numpy.save writes an array of ml_dtypes, or as uint16 and uint8.
     Raises WrongDType.
@@ -67,7 +67,7 @@ def as_values(name: str, path: Path, array: Array, dtype: DType) -> Array:
     saved = np.dtype(f"V{bits.itemsize}")
     if array.dtype not in (bits, bits.newbyteorder(), saved):
         raise WrongDType(
-            f"buffer {name!r} is {dtype}, the array in {path} is {array.dtype}",
+            f"buffer {name!r} is {dtype}, but the array in {path} is {array.dtype}",
             f"save an array of {NUMPY_DTYPES[dtype]}, or its bits as {bits}",
         )
     native = array if array.dtype == saved else array.astype(bits)

@@ -50,6 +50,14 @@ Stop = Annotated[
     list[str] | None,
     typer.Option("--stop", metavar="TEXT", help="End before this text; may be given more than once."),
 ]
+Spec = Annotated[
+    bool,
+    typer.Option(
+        "--spec",
+        metavar="",
+        help="Guess tokens ahead with the folder's draft model; the text stays the model's own.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print only the text, and errors on stderr.")]
 Eager = Annotated[bool, typer.Option("--eager", metavar="", help="Launch kernels one by one, without graphs.")]
 Tune = Annotated[

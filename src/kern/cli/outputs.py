@@ -21,17 +21,17 @@ Unwritable = variant(KernError, "file-unwritable", "A file cannot be written to 
 
 
 def check_path(what: str, path: Path) -> None:
-    """Raises Unwritable where `what` could not be written to `path`; what is there stays as it is."""
+    """Raises Unwritable if `what` cannot be written to `path`. A file that exists there is not changed."""
     try:
         if path.exists() and not path.is_file():
-            raise Unwritable(f"{what} cannot be written to {path}: it is not a file", "name a file")
+            raise Unwritable(f"{what} cannot be written to {path}: it is not a file", "give a file")
         tempfile.TemporaryDirectory(prefix=".kern-", dir=path.parent).cleanup()
     except OSError as error:
         raise _unwritable(what, path, error) from error
 
 
 def write_files(what: str, contents: Mapping[Path, Writing]) -> None:
-    """Write every file under another name, and rename them once all are whole. Raises Unwritable."""
+    """Write every file under another name, and rename them once all are complete. Raises Unwritable."""
     with ExitStack() as stack:
         whole = {path: _written(what, path, content, stack) for path, content in contents.items()}
         for path, part in whole.items():
@@ -54,7 +54,7 @@ def _written(what: str, path: Path, content: Writing, stack: ExitStack) -> Path:
 
 def _unwritable(what: str, path: Path, error: OSError) -> KernError:
     return Unwritable(
-        f"{what} cannot be written to {path}: {error.strerror or error}", "name a file in a folder of yours"
+        f"{what} cannot be written to {path}: {error.strerror or error}", "give a file in a folder that you may write"
     )
 
 

@@ -1,4 +1,4 @@
-"""How much of the processor other processes take over a while: times measured next to busy ones are not reliable."""
+"""How much processor time other processes take during a measurement, which makes it unreliable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_TICKS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTimes:
-    """Seconds since some start: by the clock, busy on the processors that we may use, and used by us alone."""
+    """Seconds since an arbitrary start: elapsed, busy on the processors that we may use, and used by this process."""
 
     clock: float
     busy: float
@@ -32,7 +32,7 @@ class ProcessorTimes:
 
 
 def processor_times() -> ProcessorTimes | None:
-    """The times now; None where the system does not count them."""
+    """The times now; None if the system does not report them."""
     allowed, tick = os.sched_getaffinity(0), 1 / os.sysconf("SC_CLK_TCK")
     try:
         lines = STAT.read_text()
@@ -48,9 +48,9 @@ def processor_times() -> ProcessorTimes | None:
 
 
 def busy_ticks(stat: str, processors: Collection[int]) -> int | None:
-    """The ticks of /proc/stat in which one of `processors` ran something, or was taken by another virtual machine.
+    """The ticks of /proc/stat in which `processors` were busy, or taken by another virtual machine.
 
-    None where not all of them are listed, as in some sandboxes.
+    None if not all of them are listed, as in some sandboxes.
     """
     busy, names = 0, {f"cpu{number}" for number in processors}
     for line in stat.splitlines():
@@ -64,14 +64,14 @@ def busy_ticks(stat: str, processors: Collection[int]) -> int | None:
 
 
 def others_share(before: ProcessorTimes | None, after: ProcessorTimes | None) -> float | None:
-    """The share of the processors' time that went to others from `before` to `after`, 0 to 1.
+    """The share of processor time that other processes took from `before` to `after`, 0 to 1.
 
-    None where it is not known: nothing is counted, or the while was too short for the counters.
+    None if it is unknown: nothing is counted, or the interval was too short for the counters.
     """
     if before is None or after is None:
         return None
     whole = (after.clock - before.clock) * after.processors
     busy, own = after.busy - before.busy, after.own - before.own
-    if whole < _LEAST_TICKS * after.tick or busy < own / 2:  # counters that stand still count nothing
+    if whole < _LEAST_TICKS * after.tick or busy < own / 2:  # the counters do not advance
         return None
     return min(max(0.0, busy - own) / whole, 1.0)

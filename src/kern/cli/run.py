@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kern.cli.loading import LoadOptions, loaded, report, which_folder
+from kern.cli.loading import LoadOptions, loaded_model, report
 from kern.cli.outputs import json_text
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.streaming import stream, tokens_per_round
 from kern.cli.terminal import bar
-from kern.engine.generator import Generation, Generator, check_prompt
-from kern.engine.scoring import check_text, score
-from kern.engine.speculation import Driver
+from kern.engine.generator import Generation, Generator
+from kern.engine.scoring import check_text
+from kern.engine.sequence import check_prompt
 from kern.engine.stop_strings import check_stops
 from kern.manifest.counts import counted
 from kern.text.tokenizer import NoTokenizer, Tokenizer
@@ -28,25 +28,24 @@ def run(
     stop: Sequence[str],
     chunk: int | None,
     eager: bool,
-    spec: Driver | None,
+    spec: bool,
     as_json: bool,
 ) -> None:
     """Generate after a prompt: streamed text, or one JSON object at the end."""
-    before = which_folder(path)
-    tokenizer = Tokenizer.load(path)
-    prompt = source.resolve(tokenizer)
-    options = options.fitting(tokenizer.settings)
-    check_prompt(prompt, tokenizer, options.capacity)
-    check_stops(stop, tokenizer)
-    with loaded(path, options, before) as (executable, seconds):
-        generator = Generator(executable, tokenizer, chunk=chunk, eager=eager, spec=spec)
+
+    def prepare(tokenizer: Tokenizer) -> list[int]:
+        check_stops(stop, tokenizer)
+        return check_prompt(source.resolve(tokenizer), tokenizer.settings, options.capacity)
+
+    with loaded_model(path, options, prepare) as (model, prompt, seconds):
+        generator = model.generator(chunk=chunk, eager=eager, spec=spec)
         generation = generator.generate(prompt, max_tokens=max_tokens, ignore_stop=ignore_stop, stop=stop)
         if as_json:
             for _ in generation:
                 pass
             print(_as_json(generation, generator, seconds))
             return
-        report(executable, seconds, options, generator.graphs)
+        report(model.executable, seconds, options, generator.graphs)
         stream(generation, generator, quiet=options.quiet)
 
 
@@ -64,7 +63,7 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
             "ms_per_token": generation.decode_s / count * 1e3 if count else None,
         },
     }
-    if generator.spec is not None:
+    if generator.spec:
         result["spec"] = {
             "rounds": len(generation.accepted),
             "tokens_per_round": tokens_per_round(generation) if generation.accepted else None,
@@ -75,18 +74,17 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
 
 def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) -> None:
     """Score the text in a file, or on stdin for `-`."""
-    before = which_folder(path)
-    tokenizer = Tokenizer.load(path)
-    if not tokenizer.has_vocabulary:
-        raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.engine.score")
-    ids = tokenizer.encode(read_text(text))
-    options = options.fitting(tokenizer.settings)
-    check_text(ids, tokenizer, options.capacity)
-    with loaded(path, options, before) as (executable, seconds):
+
+    def prepare(tokenizer: Tokenizer) -> list[int]:
+        if not tokenizer.has_vocabulary:
+            raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.engine.score")
+        return check_text(tokenizer.encode(read_text(text)), tokenizer.settings, options.capacity)
+
+    with loaded_model(path, options, prepare) as (model, ids, seconds):
         if not as_json:
-            report(executable, seconds, options)
+            report(model.executable, seconds, options)
         with bar("scoring") as progress:
-            found = score(executable, tokenizer, ids, progress=progress)
+            found = model.score(ids, progress=progress)
     if as_json:
         print(json_text({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
     else:

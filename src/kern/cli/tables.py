@@ -1,4 +1,4 @@
-"""Tables and lines for people: without rules, as wide as the terminal, names made safe to show."""
+"""Tables and lines: without borders, as wide as the terminal, names made safe to show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NARROWEST: Final = 80
 
 
 def printer() -> Any:
-    """What prints them."""
+    """A function that prints them."""
     from rich.console import Console
 
     width = max(shutil.get_terminal_size((WIDTH, 24)).columns, _NARROWEST)
@@ -27,7 +27,7 @@ def printer() -> Any:
 
 
 def table(*columns: str) -> Any:
-    """A table without lines. A title that begins with a space stands on the right, as do the cells below it."""
+    """A table without lines. A title that begins with a space is right-aligned, as are the cells below it."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -38,7 +38,7 @@ def table(*columns: str) -> Any:
 
 
 def safe(value: str) -> str:
-    """Text from a file, as rich may print it."""
+    """Text from a file, escaped for rich."""
     from rich.markup import escape
 
     return escape(printable(value))

@@ -38,8 +38,8 @@ class Conversation:
         generator = self._generator
         messages = [*self.messages, Message(role="user", content=text)]
         ids = chat_prompt(generator.tokenizer, messages)
-        settings = generator.tokenizer.settings
-        check_room(f"the conversation has {counted(len(ids), 'token')}", len(ids), generator.capacity, settings)
+        said = f"the conversation has {counted(len(ids), 'token')}"
+        check_room(said, len(ids), generator.capacity, generator.settings)
         answer = generator.generate(ids, max_tokens=max_tokens, stop=stop, after=self._last)
         self._messages, self._last = messages, answer
         return answer

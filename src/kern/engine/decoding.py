@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from kern.contracts.text import READ_EVERY
@@ -13,49 +13,53 @@ from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
 
 MAX_READS_IN_FLIGHT: Final = 4
-"""Readings that may be under way beyond the last one taken. The steps before them are wasted where the text ends."""
-
-Decode = Callable[[PagedSequence, int, int, int], Iterator[int]]
-"""Sequence, token, its position, number of steps → the ids that follow."""
+"""Reads that may be in flight beyond the last one taken. The steps before them are wasted where the text ends."""
 
 
 def stride(executable: Executable) -> int:
-    """Steps between two readings of what an executable has decoded."""
+    """Steps between two reads of what an executable has decoded."""
     return READ_EVERY if executable.device.asynchronous else 1
 
 
-def device_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """Ids after `token` at `position`; each step takes its token from the one before on the device.
+def feeds_itself(executable: Executable) -> bool:
+    """Whether each decode step takes its token from the step before it on the device."""
+    return "begin" in executable.manifest.programs
+
+
+def decode(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
+    """`steps` ids after `token` at `position`. Raises UnusableLogits."""
+    decode = _on_device if feeds_itself(sequence.executable) else _through_host
+    return decode(sequence, token, position, steps)
+
+
+def _on_device(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
+    """Each step takes its token from the step before it, on the device.
 
     Steps are launched ahead of what has been read while the device is busy, never past `steps`. Each goes one
-    position further, and leaves the token at position p at p modulo the size of the ring. Raises UnusableLogits.
+    position further, and leaves the token at position p at p modulo the size of the ring.
     """
     executable, apart = sequence.executable, stride(sequence.executable)
     sequence.place([token], position)
     sequence.run(("begin", 1))
-    readings: deque[tuple[PendingArray, int]] = deque()
+    reads: deque[tuple[PendingArray, int]] = deque()
     launched = given = 0
     while given < steps:
-        while launched < steps and len(readings) < MAX_READS_IN_FLIGHT and not (readings and readings[0][0].done()):
+        while launched < steps and len(reads) < MAX_READS_IN_FLIGHT and not (reads and reads[0][0].done()):
             for _ in range(min(apart, steps - launched)):
                 sequence.run(("decode", 1))
                 launched += 1
-            readings.append((executable.read_async("token_ring"), launched))
-        reading, reached = readings.popleft()
-        ring = reading.wait()
+            reads.append((executable.read_async("token_ring"), launched))
+        read, reached = reads.popleft()
+        ring = read.wait()
         while given < reached:
             given += 1
             yield chosen(int(ring[0, (position + given) % ring.shape[1]]), "decode", position + given - 1)
 
 
-def host_fed(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """Ids after `token` at `position`; each step waits for the one before. Raises UnusableLogits."""
-    executable = sequence.executable
-    begins = "begin" in executable.manifest.programs
+def _through_host(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
+    """The host reads each token and gives it to the next step."""
     for step in range(steps):
         sequence.place([token], position + step)
-        if begins:
-            sequence.run(("begin", 1))
         sequence.run(("decode", 1))
-        token = chosen(int(executable.read("next_token")[0]), "decode", position + step)
+        token = chosen(int(sequence.executable.read("next_token")[0]), "decode", position + step)
         yield token

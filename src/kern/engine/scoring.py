@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
+from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_scoring
 from kern.engine.choices import total
 from kern.engine.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
 from kern.manifest.counts import counted
 from kern.runtime.executable import Executable
-from kern.text.tokenizer import Tokenizer
 
 _LARGEST: Final = math.log(sys.float_info.max)
 
@@ -38,22 +38,21 @@ class Score:
 
 def score(
     executable: Executable,
-    tokenizer: Tokenizer,
-    text: str | Ids,
+    settings: TextSettings,
+    ids: Ids,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Score:
-    """Score a text, or token ids, of at least two tokens.
+    """Score a text of at least two tokens; `settings` are those of the executable's folder.
 
-    `progress` is told the tokens predicted and their total. Raises ContractError where the manifest cannot
+    `progress` is called with the tokens predicted and their total. Raises ContractError where the manifest cannot
     score, PromptError for a text too short, longer than the capacity, or with an id out of range; Superseded where
     another text is begun in the executable meanwhile; UnusableLogits where a likelihood is NaN.
     """
-    check_scoring(executable.manifest, tokenizer.settings)
-    ids = tokenizer.encode(text) if isinstance(text, str) else text
-    sequence = PagedSequence(executable, tokenizer.settings)
-    ids = check_text(ids, tokenizer, sequence.capacity)
-    given, targets = ids[:-1], ids[1:]
+    check_scoring(executable.manifest, settings)
+    sequence = PagedSequence(executable, settings)
+    text = check_text(ids, settings, sequence.capacity)
+    given, targets = text[:-1], text[1:]
     number = sequence.begin()
     summed, chunk = 0.0, sequence.most_tokens("score")
     for start in range(0, len(given), chunk):
@@ -70,10 +69,10 @@ def score(
     return Score(len(targets), summed / len(targets))
 
 
-def check_text(ids: Ids, tokenizer: Tokenizer, capacity: int) -> list[int]:
+def check_text(ids: Ids, settings: TextSettings, capacity: int) -> list[int]:
     """The ids as integers. Raises PromptError for what cannot be scored: too few or too many tokens, or a wrong id."""
-    given = [] if isinstance(ids, Sequence) and not ids else token_ids(ids, tokenizer)
+    given = [] if isinstance(ids, Sequence) and not ids else token_ids(ids, settings.vocabulary)
     if len(given) < 2:
         raise PromptError(f"the text has {counted(len(given), 'token')}", "a score needs at least two tokens")
-    check_room(f"the text has {counted(len(given), 'token')}", len(given) - 1, capacity, tokenizer.settings)
+    check_room(f"the text has {counted(len(given), 'token')}", len(given) - 1, capacity, settings)
     return given

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.contracts.text import PAGE, PAGES, SEQS, TOKENS, TextSettings
+from kern.manifest.counts import counted
 from kern.manifest.errors import KernError, variant
 from kern.manifest.references import symbol_range
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
 from kern.runtime.stepping import LaunchTime
 from kern.runtime.symbols import as_integer
-from kern.text.tokenizer import Tokenizer
 
 PromptError = variant(KernError, "bad-prompt", "There are no token ids, too many, or unknown ones.", exit_code=2)
 Superseded = variant(KernError, "superseded", "Another sequence has overwritten this one's state in the executable.")
@@ -104,7 +104,7 @@ Ids = Sequence[SupportsIndex] | NDArray[np.integer]
 """Token ids: integers of Python, numpy or the like in an order, or one dimension of an array."""
 
 
-def token_ids(ids: Ids, tokenizer: Tokenizer) -> list[int]:
+def token_ids(ids: Ids, vocabulary: int) -> list[int]:
     """The ids as integers. Raises PromptError for none at all, and for one that is not in the vocabulary."""
     if isinstance(ids, np.ndarray) and ids.ndim == 1:
         ids = ids.tolist()
@@ -114,16 +114,22 @@ def token_ids(ids: Ids, tokenizer: Tokenizer) -> list[int]:
         )
     if not ids:
         raise PromptError("the prompt is empty", "give at least one token")
-    vocabulary = tokenizer.settings.vocabulary
     integers = []
-    for place, given in enumerate(ids):
+    for index, given in enumerate(ids):
         id = as_integer(given)
         if id is None:
-            raise PromptError(f"token id {given!r} at index {place} is not an integer", f"ids are 0…{vocabulary - 1}")
+            raise PromptError(f"token id {given!r} at index {index} is not an integer", f"ids are 0…{vocabulary - 1}")
         if not 0 <= id < vocabulary:
-            raise PromptError(f"token id {id} at index {place} is out of range", f"ids are 0…{vocabulary - 1}")
+            raise PromptError(f"token id {id} at index {index} is out of range", f"ids are 0…{vocabulary - 1}")
         integers.append(id)
     return integers
+
+
+def check_prompt(ids: Ids, settings: TextSettings, capacity: int) -> list[int]:
+    """The ids as integers. Raises PromptError for a prompt that cannot be run: no tokens or too many, or a wrong id."""
+    given = token_ids(ids, settings.vocabulary)
+    check_room(f"the prompt has {counted(len(given), 'token')}", len(given), capacity, settings)
+    return given
 
 
 def check_count(what: str, count: object) -> None:

@@ -16,7 +16,7 @@ from jinja2.filters import make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro, markup_join, str_join
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
-from jinja2.utils import Namespace, _PassArg, generate_lorem_ipsum
+from jinja2.utils import Namespace
 from markupsafe import Markup
 
 from kern.text.template_bounds import Bounds, ChatError, exceeded, filter_size, widths
@@ -120,7 +120,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         )
         self.bounds, self.step, self.made = bounds, bounds.step, bounds.made  # as compiled code calls them
         self.filters |= {"sum": self._sum, "tojson": self._json}
-        self.filters = {name: _bounded(bounds, name, function) for name, function in self.filters.items()}
+        unbounded = self.overlay()
+        self.filters = {name: _bounded(unbounded, name) for name in self.filters}
+        self._lorem_ipsum: Any = self.globals["lipsum"]
         self.globals["lipsum"] = self._lipsum
         self.globals["namespace"] = _Namespace
         self.globals["raise_exception"] = _refuse
@@ -174,9 +176,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         """A value that is put out, as text; text stays the class that it is."""
         return value if isinstance(value, str) else self.made(str(value))
 
-    def _lipsum(self, n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> str:
+    def _lipsum(self, n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> Any:
         self.bounds.step(n * max)
-        return generate_lorem_ipsum(n, html, min, max)
+        return self._lorem_ipsum(n, html, min, max)
 
     def _now(self, form: str) -> str:
         self.bounds.expect(_STRFTIME * len(form))
@@ -208,23 +210,14 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.concat(self.bounds.each(encoder.iterencode(value)))
 
 
-def _bounded(bounds: Bounds, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _bounded(unbounded: _Environment, name: str) -> Callable[..., Any]:
     """A filter that makes sure of room for its result. Taking the context, it is not run while a template compiles."""
-    takes = _PassArg.from_obj(function)
+    bounds = unbounded.bounds
 
     @pass_context
     def filtered(context: Context, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = filter_size(bounds, name, args, kwargs)
-        given = (
-            {
-                _PassArg.context: (context,),
-                _PassArg.eval_context: (context.eval_ctx,),
-                _PassArg.environment: (context.environment,),
-            }.get(takes, ())
-            if takes is not None
-            else ()
-        )
-        made = function(*given, *args, **kwargs)
+        (value, *others), kwargs = filter_size(bounds, name, args, kwargs)
+        made = unbounded.call_filter(name, value, others, kwargs, context)
         return bounds.made(bounds.each(made) if isinstance(made, GeneratorType) else made)
 
     return filtered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -27,20 +28,18 @@ class Tokenizer:
         self._tokenizer = None if tokenizer_json is None else _read(tokenizer_json)
 
     @classmethod
-    def load(cls, path: str | Path) -> Tokenizer:
-        """Read text.json and tokenizer.json of the folder at `path`.
+    def load(cls, path: str | Path | ArtifactFolder) -> Tokenizer:
+        """Read text.json and tokenizer.json of the folder at `path`; an open folder stays open.
 
         Raises ContractError where there is no text.json, either is wrong, or tokenizer.json is not the one named there;
         ArtifactError where a file cannot be read.
         """
-        with open_folder(path) as folder:
-            settings = _settings(_text_file(folder), Path(path) / TEXT_FILE)
-            if settings.tokenizer_sha256 is None:
-                return cls(settings, None)
-            content = folder.read_text(TOKENIZER_FILE)
-        if hashlib.sha256(content.encode()).hexdigest() != settings.tokenizer_sha256:
+        with nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path) as folder:
+            settings = _settings(_text_file(folder), folder.path / TEXT_FILE)
+            content = None if settings.tokenizer_sha256 is None else folder.read_text(TOKENIZER_FILE)
+        if content is not None and hashlib.sha256(content.encode()).hexdigest() != settings.tokenizer_sha256:
             raise ContractError(
-                f"{Path(path) / TOKENIZER_FILE} is not the file whose hash {TEXT_FILE} gives", "build the folder again"
+                f"{folder.path / TOKENIZER_FILE} is not the file whose hash {TEXT_FILE} gives", "build the folder again"
             )
         return cls(settings, content)
 

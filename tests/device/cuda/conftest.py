@@ -19,7 +19,7 @@ Compile = Callable[[str], bytes]
 
 @pytest.fixture
 def device(gpu: CudaDevice) -> Iterator[CudaDevice]:
-    """A device object of the test's own."""
+    """A separate device object for the test."""
     device = type(gpu)(0)
     yield device
     device.close()

@@ -1,4 +1,4 @@
-"""What devices on one GPU give back, and that several of them do not disturb each other."""
+"""Devices on one GPU free what they took, and do not affect each other."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MakeLaunch = Callable[..., KernelLaunch]
 
 
 def use(image: bytes, make_launch: MakeLaunch, file: int) -> None:
-    """A device's life: everything that takes memory, once."""
+    """Everything that takes memory on a device, once."""
     device = open_device("cuda:0")
     stream, memory = device.stream(), device.alloc(64 << 20)
-    placed = device.load_regions(file, [FileRegion(0, 8 << 20)], lambda done: None)
+    weights = device.load_regions(file, [FileRegion(0, 8 << 20)], lambda done: None)
     module = device.load_module(image)
     launch = make_launch(module.function("step"), "ptr i64", memory.address, 1)
-    arguments = (memory.address, placed.addresses[0], placed.addresses[0], 8, 64, 64)
+    arguments = (memory.address, weights.addresses[0], weights.addresses[0], 8, 64, 64)
     prepared = device.prepare([launch, OperatorLaunch("product", "cublaslt_bf16_tn", arguments)])
     graph = device.capture([prepared])
     graph.launch(stream)
@@ -43,12 +43,12 @@ def use(image: bytes, make_launch: MakeLaunch, file: int) -> None:
     graph.free()
     stream.close()
     module.unload()
-    placed.free()
+    weights.free()
     memory.free()
     device.close()
 
 
-def test_twenty_lives_leave_no_memory_behind(
+def test_twenty_devices_in_turn_leak_no_memory(
     gpu: CudaDevice, cublaslt: None, compile_cuda: Compile, make_launch: MakeLaunch, tmp_path: Path
 ) -> None:
     (tmp_path / "weights").write_bytes(bytes(8 << 20))
@@ -61,7 +61,7 @@ def test_twenty_lives_leave_no_memory_behind(
     assert min(free[2:]) == max(free[2:]), free
 
 
-def test_closing_one_device_leaves_another_on_the_same_gpu_whole(
+def test_closing_one_device_does_not_affect_another_on_the_same_gpu(
     gpu: CudaDevice, compile_cuda: Compile, make_launch: MakeLaunch
 ) -> None:
     devices = [open_device("cuda"), open_device("cuda:0")]
@@ -81,7 +81,7 @@ def test_closing_one_device_leaves_another_on_the_same_gpu_whole(
     devices[1].close()
 
 
-def test_what_outlives_its_device_can_still_be_given_back(
+def test_what_outlives_its_device_can_still_be_freed(
     gpu: CudaDevice, compile_cuda: Compile, make_launch: MakeLaunch
 ) -> None:
     device = open_device("cuda")
@@ -95,7 +95,7 @@ def test_what_outlives_its_device_can_still_be_given_back(
         give_back()
 
 
-def test_what_is_anothers_is_refused(
+def test_objects_of_another_device_are_refused(
     device: Device, gpu: CudaDevice, compile_cuda: Compile, make_launch: MakeLaunch
 ) -> None:
     host, memory = HostDevice(threads=1), device.alloc(8)
@@ -104,7 +104,7 @@ def test_what_is_anothers_is_refused(
     for other in (host.stream(), gpu.stream()):
         with pytest.raises(DeviceError, match="this stream is not of cuda:0"):
             device.launch(prepared, other)
-    with pytest.raises(LaunchError, match="prepared by another device"):
+    with pytest.raises(LaunchError, match="another device prepared this launch list"):
         device.launch(host.prepare([]), stream)
     with pytest.raises(LaunchError, match="'step' is not a function of cuda:0"):
         gpu.prepare([launch])
@@ -118,7 +118,7 @@ def test_the_device_describes_itself(device: Device) -> None:
         assert part in device.description
 
 
-def test_bandwidth_is_measured_and_its_memory_given_back(device: Device) -> None:
+def test_bandwidth_is_measured_and_its_memory_freed(device: Device) -> None:
     before = device.free_memory()
     assert device.read_bandwidth() > 0
     assert abs(device.free_memory() - before) < 64 << 20

@@ -31,7 +31,7 @@ def kept(cache: AlgorithmCache, shape: Shape) -> bytes | None:
     return None if found is None else bytes(found)
 
 
-def test_what_one_object_puts_the_next_one_gets(tmp_path: Path) -> None:
+def test_an_entry_is_read_by_the_next_object(tmp_path: Path) -> None:
     path = tmp_path / "kern" / "cublaslt.json"
     first = AlgorithmCache("H200", 130000, path)
     assert first.get(SHAPE) is None
@@ -42,7 +42,7 @@ def test_what_one_object_puts_the_next_one_gets(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir() if each.suffix != ".lock"] == [path.name]
 
 
-def test_gpus_library_versions_shapes_and_alignments_are_kept_apart(tmp_path: Path) -> None:
+def test_entries_depend_on_gpu_library_version_shape_and_alignment(tmp_path: Path) -> None:
     path = tmp_path / "cublaslt.json"
     AlgorithmCache("H200", 130000, path).put(SHAPE, algorithm(0))
     for other in (AlgorithmCache("H100", 130000, path), AlgorithmCache("H200", 130100, path)):
@@ -69,7 +69,7 @@ DAMAGED = [b"", b"junk", b"\xff\xfe", b"[1]", b"[" * 100_000, b'{"a":' * 100_000
 
 
 @pytest.mark.parametrize("content", DAMAGED, ids=[repr(content[:8]) for content in DAMAGED])
-def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_ignored_and_replaced(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cublaslt.json"
     path.write_bytes(content)
     with pytest.warns(CacheIgnored, match=r"cublaslt\.json is not used: it"):
@@ -81,7 +81,7 @@ def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path: Path, content: 
 
 
 @pytest.mark.parametrize("value", [7, None, "ab", "zz" * ALGORITHM_BYTES, "ab" * (ALGORITHM_BYTES + 1)])
-def test_a_damaged_entry_counts_as_none(tmp_path: Path, value: object) -> None:
+def test_a_damaged_entry_is_ignored(tmp_path: Path, value: object) -> None:
     path = tmp_path / "cublaslt.json"
     path.write_text(json.dumps({f"H200|1|{SHAPE}": value}))
     assert AlgorithmCache("H200", 1, path).get(SHAPE) is None
@@ -120,7 +120,7 @@ def used(path: Path) -> list[str]:
     return [*done.stdout.split(), *sorted(set(done.stderr.splitlines()))]
 
 
-def test_a_fifo_and_a_link_to_what_never_ends_are_ignored_with_a_line_and_replaced(tmp_path: Path) -> None:
+def test_a_fifo_and_a_link_to_an_endless_file_are_ignored_with_a_warning_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "cublaslt.json"
     os.mkfifo(path)
     line = f"kern: warning: {path} is not used: it is not a regular file"
@@ -165,7 +165,7 @@ def test_alignment_divides_and_is_the_largest_up_to_256(address: int) -> None:
 
 
 @given(st.integers(1, 2**31))
-def test_a_choice_serves_all_m_from_half_a_power_of_two_on(m: int) -> None:
+def test_one_entry_serves_all_m_from_half_a_power_of_two_on(m: int) -> None:
     rounded = SHAPE._replace(m=m).rounded_up()
     assert rounded.m & (rounded.m - 1) == 0
     assert rounded.m // 2 < m <= rounded.m

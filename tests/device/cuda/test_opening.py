@@ -47,12 +47,12 @@ def test_with_a_driver_that_finds_no_gpu(driver: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("ordinal", [1, 12, 999999999])
-def test_a_number_that_no_gpu_has(driver: Any, ordinal: int) -> None:
+def test_an_unknown_gpu_number_is_refused(driver: Any, ordinal: int) -> None:
     with pytest.raises(DeviceUnavailable, match=f"there is no GPU cuda:{ordinal}; .* are: cuda:0$"):
         open_device(f"cuda:{ordinal}")
 
 
-def test_a_gpu_that_another_process_keeps(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_another_process_uses_exclusively(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = driver.CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE
     monkeypatch.setattr(driver, "cuDevicePrimaryCtxRetain", lambda device: (refused, None))
     with pytest.raises(DeviceUnavailable, match=r"cuda:0 cannot be used: cuDevicePrimaryCtxRetain"):

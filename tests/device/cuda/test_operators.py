@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 
 class Arrays:
-    """Arrays in device memory, each `offset` bytes behind a multiple of 256."""
+    """Arrays in device memory, each `offset` bytes after a multiple of 256."""
 
     def __init__(self, device: Device, stream: Stream, *arrays: Array, offset: int = 0) -> None:
         self.device, self.stream, self.offset = device, stream, offset
@@ -47,7 +47,7 @@ class Arrays:
         return np.frombuffer(data, like.dtype).reshape(like.shape)
 
     def around(self, index: int, size: int) -> tuple[bytes, bytes]:
-        """The bytes before and behind an array."""
+        """The bytes before and after an array."""
         whole = self.device.read(self.memories[index].address, size + 512, self.stream).wait()
         return whole[: self.offset], whole[self.offset + size :]
 
@@ -57,7 +57,7 @@ class Arrays:
 
 
 def operands(name: str, shape: tuple[int, int, int], seed: int, *, whole: bool) -> tuple[Array, Array, Array]:
-    """An old C, A and W: small whole numbers, whose sums float32 holds exactly, or normal ones."""
+    """An old C, A and W: small integers, whose sums float32 holds exactly, or normal numbers."""
     (m, n, k), random = shape, np.random.default_rng(seed)
     draws = [
         random.integers(-4, 5, each) if whole else random.standard_normal(each) for each in ((m, n), (m, k), (n, k))
@@ -72,7 +72,7 @@ def expected(name: str, c: Array, a: Array, w: Array) -> Array:
 
 
 def multiply(device: Device, stream: Stream, name: str, c: Array, a: Array, w: Array, offset: int = 0) -> Array:
-    """C as the operator leaves it; fails where it wrote beside C."""
+    """C as the operator leaves it; fails if it wrote outside of C."""
     (m, k), n = a.shape, w.shape[0]
     arrays = Arrays(device, stream, c, a, w, offset=offset)
     launch = OperatorLaunch("product", name, (*arrays.addresses, m, n, k))
@@ -84,7 +84,7 @@ def multiply(device: Device, stream: Stream, name: str, c: Array, a: Array, w: A
 
 
 def check_whole(name: str, result: Array, c: Array, a: Array, w: Array) -> None:
-    """Whole numbers are exact but for the roundings of the result: one, and one of the product added to bfloat16."""
+    """Integers are exact except for the rounding of the result: one, and one of the product added to bfloat16."""
     exact = expected(name, c, a, w)
     rounded = exact.astype(c.dtype).astype(np.float64)
     if name != "cublaslt_bf16_tn_acc":
@@ -98,7 +98,7 @@ def check_whole(name: str, result: Array, c: Array, a: Array, w: Array) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_products_of_whole_numbers_are_exact_but_for_roundings(
+def test_products_of_integers_are_exact_except_for_rounding(
     device: Device, stream: Stream, name: str, shape: tuple[int, int, int]
 ) -> None:
     c, a, w = operands(name, shape, 1, whole=True)
@@ -118,12 +118,12 @@ def test_products_are_near_those_in_float64(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("offset", [4, 16, 64])
-def test_products_at_lesser_alignments(device: Device, stream: Stream, name: str, offset: int) -> None:
+def test_products_at_smaller_alignments(device: Device, stream: Stream, name: str, offset: int) -> None:
     c, a, w = operands(name, (17, 72, 96), 3, whole=True)
     check_whole(name, multiply(device, stream, name, c, a, w, offset), c, a, w)
 
 
-def test_nothing_of_the_old_result_enters_a_product_that_does_not_add(device: Device, stream: Stream) -> None:
+def test_a_product_that_does_not_accumulate_ignores_the_old_result(device: Device, stream: Stream) -> None:
     for name in ("cublaslt_bf16_tn", "cublaslt_bf16_tn_f32"):
         c, a, w = operands(name, (17, 72, 96), 4, whole=True)
         poisoned = np.full_like(c, np.nan)
@@ -190,7 +190,7 @@ def test_an_algorithm_that_the_library_refuses_is_chosen_again(
     assert json.loads(path.read_text())[key] != "ff" * 64
 
 
-def test_one_choice_serves_all_m_down_to_half(device: Device, stream: Stream, cache_folder: Path) -> None:
+def test_one_algorithm_serves_all_m_down_to_half(device: Device, stream: Stream, cache_folder: Path) -> None:
     name, path, written = "cublaslt_bf16_tn_f32", cache_folder / "kern" / "cublaslt.json", []
     for m in (128, 127, 65, 100):
         c, a, w = operands(name, (m, 832, 512), 9, whole=True)
@@ -205,6 +205,6 @@ def test_an_empty_product_is_refused(device: Device, arguments: tuple[int, ...])
         device.prepare([OperatorLaunch("product", "cublaslt_bf16_tn", arguments)])
 
 
-def test_an_unknown_operator_is_refused_with_those_there_are(device: Device) -> None:
+def test_an_unknown_operator_is_refused_with_the_known_ones(device: Device) -> None:
     with pytest.raises(DeviceError, match=r"unknown operator 'cublaslt_fp8'.*cublaslt_bf16_tn_f32_acc"):
         device.prepare([OperatorLaunch("product", "cublaslt_fp8", ())])

@@ -121,7 +121,7 @@ CUresult cuModuleUnload(CUmodule module) {
     return CUDA_SUCCESS;
 }
 
-/* The handle stays as it is and stands for another image from now on, as one that is given out anew does. */
+/* The handle stays the same and refers to another image from now on, like one that is reused. */
 void fake_reuse(void *module, const void *image, size_t size) {
     struct object *o = module;
     o->image = image;

@@ -1,4 +1,4 @@
-/* A libcupti for tests: one subscriber, who is told of the calls that were enabled. */
+/* A libcupti for tests: one subscriber, which is notified of the calls that were enabled. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the fake libcuda and the fake libcupti share: how a call of the driver is told to the subscriber. */
+/* What the fake libcuda and the fake libcupti share: how the subscriber is notified of a driver call. */
 #ifndef FAKE_H
 #define FAKE_H
 

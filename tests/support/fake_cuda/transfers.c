@@ -1,4 +1,4 @@
-/* Copies, fills and graphs of the libcuda for tests: they are told to the subscriber, and do nothing. */
+/* Copies, fills and graphs of the libcuda for tests: the subscriber is notified, and nothing else happens. */
 #include <string.h>
 
 #include "fake.h"

@@ -1,4 +1,4 @@
-"""`kern verify`, `explain`, `schema` and `inspect`: what is in a manifest, and whether it is right."""
+"""`kern verify`, `explain`, `schema` and `inspect`: what is in a manifest, and whether it is valid."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kern.cli.options import Artifact, Capacity, Chunk, Device, Eager, Json, Quiet, Stop, Tune, Weights
-from kern.cli.spec_option import Spec
+from kern.cli.options import Artifact, Capacity, Chunk, Device, Eager, Json, Quiet, Spec, Stop, Tune, Weights
 
 
 def run(
@@ -37,7 +36,7 @@ def run(
         bool, typer.Option("--check", metavar="", help="Wait after each launch; name the one that fails.")
     ] = False,
     tune: Tune = False,
-    spec: Spec = None,
+    spec: Spec = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -70,7 +69,7 @@ def chat(
     stop: Stop = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
-    spec: Spec = None,
+    spec: Spec = False,
     quiet: Quiet = False,
 ) -> None:
     """Talk with a model, one line per turn, on a terminal or through a pipe.
@@ -113,7 +112,7 @@ def bench(
     weights: Weights = None,
     eager: Eager = False,
     tune: Tune = False,
-    spec: Spec = None,
+    spec: Spec = False,
     profile: Annotated[
         Path | None,
         typer.Option(
