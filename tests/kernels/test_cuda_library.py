@@ -1,4 +1,4 @@
-"""The CUDA library without a GPU: every kernel compiles for each architecture, and is what its declaration says."""
+"""The CUDA library without a GPU: every kernel compiles for each architecture and agrees with its declaration."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_markov_head_that_the_kernel_does_not_take_is_left_to_others(target: s
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_9", "x86-64-v3", "sm_90b"])
-def test_a_target_that_is_none(target: str):
+def test_an_unknown_target_is_refused(target: str):
     with pytest.raises(UnknownCudaTarget, match=target):
         CudaPlan(target, TINY)
 

@@ -1,4 +1,4 @@
-"""What a plan says of the CUDA kernels is what their sources say, for any sizes: each launch's shared memory."""
+"""A plan and the CUDA sources agree, for any sizes, on the shared memory of each launch."""
 
 from __future__ import annotations
 
