@@ -67,7 +67,7 @@ class Entries:
 
     def __init__(self, gpu: Gpu, plan: CudaPlan, images: Mapping[str, bytes]) -> None:
         hashes = {name: hashlib.sha256(image).hexdigest() for name, image in images.items()}
-        self.kernels: Mapping[str, Kernel] = cuda_kernels(plan, hashes, qk_norm=True)
+        self.kernels: Mapping[str, Kernel] = cuda_kernels(plan, hashes)
         self.modules: Mapping[str, Module] = {name: gpu.device.load_module(image) for name, image in images.items()}
         self.scratch = gpu.zeros(SCRATCH_BYTES)
 

@@ -41,7 +41,7 @@ def manifest_of(name: str, target: str, limits: Limits | None = None) -> Manifes
     else:
         round = Round(draft.config.rows, draft.config.transformer.ffn, draft.config.rank)
         plan = CudaPlan(target, cuda_sizes(config, Limits()), round=round)
-        kernels = {**cuda_kernels(plan, hashes, qk_norm=True), **cuda_kernels(plan, hashes, qk_norm=False)}
+        kernels = cuda_kernels(plan, hashes)
     return build_manifest(config, kernels, model="test", limits=limits, draft=draft)
 
 

@@ -90,9 +90,7 @@ def cuda_kernel_set(
     round = None if draft is None else Round(draft.rows, draft.transformer.ffn, draft.rank)
     plan = CudaPlan(target, cuda_sizes(config, limits), round=round)
     modules = compile_cuda_modules(plan)
-    hashes = _hashes(modules)
-    entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}
-    return KernelSet(target, entries, modules)
+    return KernelSet(target, cuda_kernels(plan, _hashes(modules)), modules)
 
 
 def _of_this_machine() -> str:
