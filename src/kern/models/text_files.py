@@ -11,8 +11,7 @@ from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import TransformerConfig
 from kern.contracts.text import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
 from kern.models.buffers import BF16_BYTES
-from kern.models.precision import OWN, Precision
-from kern.models.weights import EMBEDDING, ROPE_TABLE, weights_of
+from kern.models.weights import EMBEDDING, OWN, ROPE_TABLE, Precision, weights_of
 
 
 def decode_bytes(config: TransformerConfig, precision: Precision = OWN) -> DecodeBytes:

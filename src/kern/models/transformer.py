@@ -14,10 +14,10 @@ from kern.manifest.types import Kernel, Manifest
 from kern.models.buffers import RING, Buffers, Limits
 from kern.models.fused_layers import STEP, fused_layers, product_blocks
 from kern.models.layers import Attention, LayerTable, op, plain_layers, write, write_decoder
-from kern.models.precision import OWN
 from kern.models.speculation.draft import Draft
 from kern.models.speculation.programs import Speculation
 from kern.models.unfused_layers import BlockLayout, UnfusedBuffers, unfused_layers
+from kern.models.weights import OWN
 
 
 def build_manifest(

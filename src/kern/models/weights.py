@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +18,8 @@ from kern.checkpoints.config import Shape, TransformerConfig, parameter_shapes
 from kern.checkpoints.rope import turns
 from kern.contracts.text import PAGE
 from kern.manifest.arrays import ALIGNMENT
-from kern.models.precision import OWN, Precision, Stored
+
+Stored = Literal["bf16", "f32"]
 
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
@@ -35,6 +36,20 @@ _MAGNITUDE: Final = np.uint16(0x7FFF)
 _INFINITY: Final = np.uint16(0x7F80)
 """The bits of a bf16 without its sign: from this value up it is infinite or NaN."""
 _DTYPES: Final[Mapping[Stored, np.dtype[Any]]] = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The dtypes that depend on the kernels: of the residual stream, and of the table of cosines and sines."""
+
+    residual: Stored
+    rope_table: Stored
+
+
+OWN: Final = Precision(residual="f32", rope_table="f32")
+"""The dtypes of our own kernels."""
+RECORDED: Final = Precision(residual="bf16", rope_table="bf16")
+"""The dtypes of recorded kernels."""
 
 
 @dataclass(frozen=True, slots=True)

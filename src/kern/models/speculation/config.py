@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kern.checkpoints.config import MAX_LAYERS, MAX_WIDTH, TransformerConfig, UnsupportedModel, shown
+from kern.checkpoints.fields import Table, irrelevant, obeyed, refused
 from kern.checkpoints.hf_config import from_hugging_face
+from kern.checkpoints.hf_fields import HF_FIELDS
 from kern.models.buffers import RING
-from kern.models.speculation.fields import DRAFT_FIELDS
 
 MAX_BLOCK: Final = RING // 2 - 1
 """The most drafts per round: the ring of tokens holds those of two rounds."""
@@ -21,6 +22,25 @@ _QWEN3_VOCABULARY: Final = 151936
 _QWEN3_MASK: Final = 151669
 """The first row of Qwen3's table that no token uses."""
 _GEOMETRY: Final = ("hidden", "heads", "kv_heads", "head_dim", "vocabulary")
+
+
+DRAFT_FIELDS: Final[Table] = {
+    **HF_FIELDS,
+    "architectures": irrelevant("`num_anchors` marks the layout"),
+    "auto_map": irrelevant("the code that trained it"),
+    "tie_word_embeddings": obeyed("refused where the head would be the draft's own embedding"),
+    "eos_token_id": irrelevant("the target's are used"),
+    "num_anchors": obeyed("marks the layout in which the anchor's row predicts the first draft"),
+    "block_size": obeyed("drafts per round"),
+    "target_layer_ids": obeyed("the layers of the target whose outputs are read"),
+    "num_target_layers": obeyed("refused where the target has a different number"),
+    "mask_token_id": obeyed("the id of a token to be drafted"),
+    "markov_rank": obeyed(),
+    "markov_head_type": refused("", "vanilla"),
+    "enable_confidence_head": irrelevant("estimates how certain the draft is; the target decides"),
+    "loss_decay_gamma": irrelevant("training"),
+}
+"""The fields of a draft's config.json, and what is done with each: a transformer's, and its own."""
 
 
 @dataclass(frozen=True, slots=True)

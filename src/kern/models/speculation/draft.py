@@ -26,8 +26,7 @@ from kern.models.speculation.checkpoint import (
     draft_shapes,
     shared_tables,
 )
-from kern.models.speculation.config import DraftConfig, fitted, from_dspark, random_draft
-from kern.models.speculation.fields import DRAFT_FIELDS
+from kern.models.speculation.config import DRAFT_FIELDS, DraftConfig, fitted, from_dspark, random_draft
 from kern.models.weights import EMBEDDING, ROPE_TABLE, Weight, WeightGroup, weights_of
 
 RANDOM: Final = "random"
