@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
+from kern.artifact.errors import UnknownTarget
 from kern.building.atomic_folder import OutputError
 from kern.building.build import BuildError, build
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import UnsupportedModel, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
-from kern.kernels.cuda_plan import UnknownCudaTarget
 from kern.manifest.errors import KernError
-from kern.models.kernel_set import UnknownTarget
 from kern.verification.verify import verify
 from support.hf_folder import save_model
 
@@ -149,7 +148,7 @@ def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
         ("qwen3", {"random": True}, BuildError, "need sizes"),
         ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "tpu"}, UnknownTarget, "'tpu'"),
-        ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownCudaTarget, "`sm_75`"),
+        ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownTarget, "`sm_75`"),
         ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "needs weights"),
         ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "its own config"),
         ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),

@@ -12,12 +12,13 @@ from multiprocessing import get_context
 import pytest
 
 from kern.artifact.abi_check import faults
+from kern.artifact.errors import UnknownTarget
 from kern.artifact.modules import describe
 from kern.artifact.targets import parse
 from kern.kernels import compile_cuda
 from kern.kernels.compile_cuda import CudaCompilerMissing, compile_cuda_modules
 from kern.kernels.cuda_library import cuda_kernels
-from kern.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
 from kern.kernels.interfaces import INTERFACES
 from kern.manifest.types import Kernel
@@ -106,7 +107,7 @@ def test_a_markov_head_that_the_kernel_does_not_take_is_left_to_others(target: s
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_9", "x86-64-v3", "sm_90b"])
 def test_an_unknown_target_is_refused(target: str):
-    with pytest.raises(UnknownCudaTarget, match=target):
+    with pytest.raises(UnknownTarget, match=target):
         CudaPlan(target, TINY)
 
 

@@ -139,9 +139,9 @@ def test_the_example_of_a_code_yields_it_and_its_mended_form_none(code: Code) ->
         return
     failing = edited(code.example.failing).encode("utf-8", "surrogateescape")
     assert {fault for fault, *_ in found(failing)} == {code.id}
-    mended = read(edited(code.example.mended).encode()).manifest
-    assert mended is not None
-    assert check(mended) == ()
+    fixed = read(edited(code.example.fixed).encode()).manifest
+    assert fixed is not None
+    assert check(fixed) == ()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kern.artifact.errors import BadModule
+from kern.artifact.errors import BadModule, UnknownTarget
 from kern.building.atomic_folder import OutputError
 from kern.building.build import build
 from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel
@@ -38,7 +38,6 @@ from kern.mining import read_recording
 from kern.mining.errors import ModuleMissing, RecordMissing
 from kern.models import kernel_set
 from kern.models.buffers import Limits
-from kern.models.kernel_set import UnknownTarget
 from kern.models.transformer import build_manifest
 from kern.recorded.kernel_set import entries, recorded_kernel_set
 from kern.recorded.modules import WrongTarget

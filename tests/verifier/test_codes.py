@@ -32,8 +32,8 @@ def test_failing_example_yields_exactly_its_code(code: Code) -> None:
 @pytest.mark.parametrize("code", CODES.values(), ids=lambda code: code.id)
 def test_mended_example_holds(code: Code) -> None:
     assert isinstance(code.example, Example)
-    assert diagnostics(edited(code.example.mended)) == []
-    assert code.example.mended != code.example.failing
+    assert diagnostics(edited(code.example.fixed)) == []
+    assert code.example.fixed != code.example.failing
 
 
 @pytest.mark.parametrize("code", CODES.values(), ids=lambda code: code.id)

@@ -57,7 +57,7 @@ def resolve(
     `refused` are the places that other rules refuse: a field with
     such a place in it is not judged here, and a step whose kernel is misnamed is not looked for.
 
-    Raises BadTarget for a target that is none.
+    Raises UnknownTarget for a target that is none.
     """
     if target is not None:
         parse(target)

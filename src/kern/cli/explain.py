@@ -93,9 +93,9 @@ def explanation(code: Code) -> str:
     """A diagnostic's meaning as Markdown, as docs/diagnostics.md has it."""
     lines = [f"### {code.id}: {code.title}", "", code.explanation, ""]
     if isinstance(code.example, Example):
-        lines += [*_edits("Refused", code.example.failing), *_edits("Accepted", code.example.mended)]
+        lines += [*_edits("Refused", code.example.failing), *_edits("Accepted", code.example.fixed)]
     else:
-        lines += [f"Refused: {code.example.failing}", "", f"Accepted: {code.example.mended}", ""]
+        lines += [f"Refused: {code.example.failing}", "", f"Accepted: {code.example.fixed}", ""]
     return "\n".join(lines)
 
 

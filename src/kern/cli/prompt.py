@@ -52,7 +52,7 @@ def without_newline(text: str) -> str:
 
 
 def read_text(name: str) -> str:
-    """A text file's content, or stdin's for `-`. Raises UsageError for what is no text."""
+    """A text file's content, or stdin's for `-`. Raises UsageError for what is not text."""
     shown = "stdin" if name == STDIN else name
     try:
         data = _read(name)

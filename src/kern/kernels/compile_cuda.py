@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from kern.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
+from kern.artifact.errors import UnknownTarget
+from kern.kernels.cuda_plan import CudaPlan
 from kern.manifest.errors import install_hint
 from kern.toolchain import nvrtc
 from kern.toolchain.nvrtc import CudaCompilerMissing
@@ -43,11 +44,11 @@ def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping
 
 
 def check_architecture(plan: CudaPlan) -> None:
-    """Raises UnknownCudaTarget where the compiler does not support the plan's architecture, CudaCompilerMissing."""
+    """Raises UnknownTarget where the compiler does not support the plan's architecture, CudaCompilerMissing."""
     known = nvrtc.architectures()
     if plan.architecture not in known:
         names = ", ".join(f"sm_{number}" for number in known if number >= 80)
-        raise UnknownCudaTarget(f"the CUDA compiler does not support `{plan.target}`", f"it supports {names}")
+        raise UnknownTarget(f"the CUDA compiler does not support `{plan.target}`", f"it supports {names}")
 
 
 def _header_folders() -> tuple[Path, ...]:

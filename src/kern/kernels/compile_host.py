@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final
 
 import kern.device.host
+from kern.artifact.errors import UnknownTarget
 from kern.files.working_folder import working_folder
 from kern.manifest.errors import KernError, variant
 from kern.manifest.limits import check_limit
@@ -41,14 +42,13 @@ _INSTALL: Final = "install one (`apt install gcc`, `dnf install gcc`), or name y
 
 CompilerMissing = variant(KernError, "compiler-missing", "There is no C compiler, or it does not run.", exit_code=2)
 CompilationFailed = variant(KernError, "compilation-failed", "The C compiler refused a source, or could not write.")
-UnknownHostTarget = variant(KernError, "unknown-host-target", "There are no host kernels for the target.", exit_code=2)
 
 
 def compile_host_modules(target: str) -> Mapping[str, bytes]:
     """Compile every kernel source for `target` (`x86-64-v3`, `aarch64`, …): shared objects by file name.
 
     The same compiler gives the same bytes each time. The compiler is `cc`, or what CC names.
-    Raises UnknownHostTarget, CompilerMissing, CompilationFailed.
+    Raises UnknownTarget, CompilerMissing, CompilationFailed.
     """
     return _compiled(target, sorted(SOURCES.glob("*.c")))
 
@@ -74,13 +74,13 @@ def _compiled(target: str, sources: Sequence[Path]) -> Mapping[str, bytes]:
 
 
 def check_host_target(target: str) -> None:
-    """Raises UnknownHostTarget for a target without host kernels, and without a compiler for its architecture."""
+    """Raises UnknownTarget for a target without host kernels, and without a compiler for its architecture."""
     if target not in _MARCH:
-        raise UnknownHostTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
+        raise UnknownTarget(f"no host kernels for `{target}`", f"targets: {', '.join(_MARCH)}")
     architecture, machine = "aarch64" if target == "aarch64" else "x86_64", platform.machine()
     if architecture != machine and not _compiles_for(architecture):
         name = f"{architecture}-linux-gnu-gcc"
-        raise UnknownHostTarget(
+        raise UnknownTarget(
             f"kernels for {target} need a C compiler for {architecture}; this machine is {machine}",
             f"name one in CC, such as CC={name} (`apt install gcc-{architecture.replace('_', '-')}-linux-gnu`), "
             "or use --target host for this machine",

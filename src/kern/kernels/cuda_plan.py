@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kern.artifact.errors import UnknownTarget
 from kern.kernels.cuda_sizes import CHUNK, Round, Sizes, UnsupportedSizes
-from kern.manifest.errors import KernError, variant
 
 _WARPS: Final = 8
 """Warps of a matrix-vector kernel that multiply; bulk copies have one more. 4 or 16 were slower on an H200."""
@@ -45,9 +45,6 @@ _SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
 _TARGET: Final = re.compile(r"sm_(?P<number>[1-9][0-9]+)[af]?")
 
 
-UnknownCudaTarget = variant(KernError, "unknown-cuda-target", "There are no CUDA kernels for the target.", exit_code=2)
-
-
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """How the work of a decode step is divided. The defaults are the fastest measured on an H200, one short sequence.
@@ -82,10 +79,10 @@ class CudaPlan:
     round: Round | None = None
 
     def __post_init__(self) -> None:
-        """Raises UnknownCudaTarget and UnsupportedSizes."""
+        """Raises UnknownTarget and UnsupportedSizes."""
         match = _TARGET.fullmatch(self.target)
         if match is None or int(match["number"]) < 80:
-            raise UnknownCudaTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
+            raise UnknownTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
         if not self._possible_rows:
             widest = max(self._widest_ffn, self.sizes.hidden, self.sizes.q_size)
             raise UnsupportedSizes(

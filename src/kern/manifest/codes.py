@@ -8,8 +8,8 @@ from types import MappingProxyType
 from kern.manifest.diagnostics import Code, Example, FolderExample
 
 
-def _edit(pointer: str, failing: str, mended: str) -> Example:
-    return Example({pointer: failing}, {pointer: mended})
+def _edit(pointer: str, failing: str, fixed: str) -> Example:
+    return Example({pointer: failing}, {pointer: fixed})
 
 
 VERSION_UNKNOWN = Code(

@@ -53,21 +53,21 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A failing and a mended manifest, as edits of the example manifest: JSON pointer → JSON text.
+    """A failing and a fixed manifest, as edits of the example manifest: JSON pointer → JSON text.
 
     The pointer "" stands for the whole file. A pointer whose last token is not there yet adds a member.
     """
 
     failing: Mapping[str, str]
-    mended: Mapping[str, str]
+    fixed: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class FolderExample:
-    """A failing and a mended artifact folder, told in a line each: such a fault needs files to show."""
+    """A failing and a fixed artifact folder, each described in one line: the error is in files."""
 
     failing: str
-    mended: str
+    fixed: str
 
 
 @dataclass(frozen=True, slots=True)

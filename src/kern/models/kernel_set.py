@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kern.artifact.errors import UnknownTarget
 from kern.checkpoints.config import TransformerConfig
 from kern.device import open_device
 from kern.device.base import DeviceUnavailable
@@ -17,7 +18,6 @@ from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
 from kern.kernels.host_library import host_kernels
-from kern.manifest.errors import KernError, variant
 from kern.manifest.types import Kernel
 from kern.models.buffers import Limits
 from kern.models.speculation.config import DraftConfig
@@ -25,9 +25,6 @@ from kern.models.unfused_layers import BlockLayout
 
 HOST: Final = "host"
 """The target that means this machine's processor."""
-
-
-UnknownTarget = variant(KernError, "unknown-target", "No kernels can be built for this target.", exit_code=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class KernelSet:
 
 
 def check_target(target: str) -> None:
-    """Raises UnknownTarget and UnknownHostTarget for what cannot be built, before anything is fetched or compiled."""
+    """Raises UnknownTarget for what cannot be built, before anything is fetched or compiled."""
     if target.startswith("sm_"):
         check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
     elif target in HOST_TARGETS:
@@ -65,7 +62,7 @@ def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: Dr
     """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like, or `auto` for this machine's GPU or processor.
 
     `draft` is a draft that they have to run too.
-    Raises UnknownTarget, UnknownHostTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
+    Raises UnknownTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
     if target == "auto":
@@ -86,7 +83,7 @@ def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
 def cuda_kernel_set(
     target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None
 ) -> KernelSet:
-    """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
+    """Our own kernels for an architecture. Raises UnknownTarget, UnsupportedSizes, and what the compiler raises."""
     round = None if draft is None else Round(draft.rows, draft.transformer.ffn, draft.rank)
     plan = CudaPlan(target, cuda_sizes(config, limits), round=round)
     modules = compile_cuda_modules(plan)

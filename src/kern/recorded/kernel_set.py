@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kern.artifact.errors import UnknownTarget
 from kern.checkpoints.config import TransformerConfig, UnsupportedModel
 from kern.manifest.types import Kernel
 from kern.mining import Recording, read_recordings
 from kern.models.buffers import Limits
-from kern.models.kernel_set import KernelSet, UnknownTarget, cuda_kernel_set, cuda_sizes, is_host
+from kern.models.kernel_set import KernelSet, cuda_kernel_set, cuda_sizes, is_host
 from kern.recorded.modules import target_of
 from kern.recorded.vllm.evidence import examine
 from kern.recorded.vllm.library import module_file, recorded_kernels

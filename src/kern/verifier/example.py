@@ -102,9 +102,9 @@ BASE = """\
 """  # noqa: E501
 
 
-def edit(pointer: str, failing: str, mended: str) -> Example:
-    """An example whose failing and mended form differ at one place."""
-    return Example({pointer: failing}, {pointer: mended})
+def edit(pointer: str, failing: str, fixed: str) -> Example:
+    """An example whose failing and fixed forms differ at one location."""
+    return Example({pointer: failing}, {pointer: fixed})
 
 
 def edited(edits: Mapping[str, str]) -> str:
