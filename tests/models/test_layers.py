@@ -35,7 +35,7 @@ def test_parameters_take_what_is_given_or_has_their_name(program: ProgramBuilder
         (NORM, "norm: unknown name `eps` for the parameter `eps` of `rms_norm`"),
         (op("norm", "rms_norm", y="norm", x="residual", eps=1), "unknown name `norm` for the parameter `y`"),
         (op("norm", "rms_norm", y="normed", x="residual", eps=1, z=1), "norm: `rms_norm` has no parameter `z`"),
-        (op("norm", "add_rms_norm", y="normed", x="residual", eps=1, delta=1), "no kernel `add_rms_norm`"),
+        (op("norm", "add_rms_norm", y="normed", x="residual", eps=1, delta=1), "unknown kernel `add_rms_norm`"),
     ],
 )
 def test_a_name_that_is_not_known_is_refused(program: ProgramBuilder, operation: Operation, says: str) -> None:
