@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from kern.artifact import Resolution, open_folder, resolve
 from kern.artifact.codes import CODES
-from kern.artifact.errors import BadTarget
+from kern.artifact.errors import UnknownTarget
 from kern.manifest.diagnostics import FolderExample
 from kern.manifest.params import Param, layout
 from kern.manifest.types import Manifest
@@ -125,7 +125,7 @@ SO = {"kernels/k.so": HOST}
 CHANGED = bytes([SM90[-1] ^ 1])
 FLOATS = np.zeros((2, 3), np.float32)
 
-# For each code: a folder that deserves exactly it, where, and the fixed folder.
+# For each code: a folder that has exactly this error, its location, and the fixed folder.
 CASES: dict[str, list[tuple[Artifact, str, Artifact]]] = {
     "K1001": [
         (
@@ -497,7 +497,7 @@ def test_weights_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_target_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadTarget):
+    with pytest.raises(UnknownTarget):
         Artifact().resolve(tmp_path / "a", target="h100")
 
 

@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from kern.artifact.errors import UnknownTarget
 from kern.device.host.target import host_target
-from kern.kernels.compile_host import (
-    CompilationFailed,
-    CompilerMissing,
-    UnknownHostTarget,
-    compile_host_modules,
-)
+from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.interfaces import INTERFACES
 from kern.manifest.types import OPERATOR_PREFIX
+from kern.toolchain.cc import CompilationFailed, CompilerMissing
 from kernels.harness import Library, compiled
 
 
@@ -64,5 +61,5 @@ def test_a_compiler_that_refuses_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_unknown_target():
-    with pytest.raises(UnknownHostTarget, match="sm_90a"):
+    with pytest.raises(UnknownTarget, match="sm_90a"):
         compile_host_modules("sm_90a")

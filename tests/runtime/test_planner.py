@@ -143,7 +143,7 @@ def test_a_capacity_below_one_is_refused(given: dict[str, int]) -> None:
 
 
 def layers(count: int, hidden: int, wide: int, qkv_columns: int) -> Manifest:
-    """Launches and buffers of a deep stack, each layer with buffers of its own beside one running sum."""
+    """Launches and buffers of a deep stack: each layer has its own buffers, and all share one running sum."""
     b = ManifestBuilder("stack")
     rows = b.symbol("rows", max=512)
     pool = b.state("pool", bytes_per_token=2 * hidden * count)

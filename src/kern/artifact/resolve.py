@@ -57,7 +57,7 @@ def resolve(
     `refused` are the locations of other rules' errors: a field that contains one is not checked here, and neither is a
     step whose kernel such a field identifies.
 
-    Raises BadTarget for an unknown target.
+    Raises UnknownTarget for an unknown target.
     """
     if target is not None:
         parse(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from kern.artifact.errors import BadTarget
+from kern.artifact.errors import UnknownTarget
 from kern.artifact.types import ModuleKind
 
 _SM = re.compile(r"sm_(?P<major>[1-9][0-9]?)(?P<minor>[0-9])(?P<suffix>[af]?)")
@@ -31,18 +31,18 @@ class Target(NamedTuple):
 
 
 def parse(name: str) -> Target:
-    """Read `sm_90`, `sm_90a`, `x86-64-v3` or `aarch64`. Raises BadTarget."""
+    """Read `sm_90`, `sm_90a`, `x86-64-v3` or `aarch64`. Raises UnknownTarget."""
     if match := _SM.fullmatch(name):
         return Target("cubin", "sm", int(match["major"] + match["minor"]), match["suffix"] == "a")
     if match := _X86.fullmatch(name):
         return Target("host", "x86-64", int(match["level"]), False)
     if name == "aarch64":
         return Target("host", "aarch64", 0, False)
-    raise BadTarget(f"{name!r} is not a target", "use a target such as sm_90, sm_90a, x86-64-v3 or aarch64")
+    raise UnknownTarget(f"{name!r} is not a target", "use a target such as sm_90, sm_90a, x86-64-v3 or aarch64")
 
 
 def runs_on(module: str, machine: str) -> bool:
-    """Whether code built for `module` runs on `machine`. Raises BadTarget.
+    """Whether code built for `module` runs on `machine`. Raises UnknownTarget.
 
     A cubin runs on the same major version and the same or a later minor one; with suffix `a`, on its own architecture
     only. Host code runs on its own level and higher ones.

@@ -19,7 +19,7 @@ extern "C" __global__ void misaligned(int *x) { *(volatile long long *)((char *)
 extern "C" __global__ void trap(int *x) { asm("trap;"); }
 """
 
-# In a process of its own: such an error ends the context for good.
+# In a separate process: such an error ends the context for good.
 PROGRAM = """
 import struct, sys
 from kern.device import open_device

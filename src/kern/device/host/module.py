@@ -74,7 +74,7 @@ class HostModule:
         self._library = ctypes.CDLL(self._path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
 
     def function(self, symbol: str) -> HostFunction:
-        """The exported function `symbol`. Raises ModuleError where the module itself has none."""
+        """The exported function `symbol`. Raises ModuleError where the module itself does not export it."""
         address = self._find(symbol)
         if address is None:
             raise ModuleError(
