@@ -119,7 +119,7 @@ def test_an_operator_s_extents_may_be_the_step_s_own() -> None:
     assert extents(text)[0] == [(ROWS, 128, 4), (ROWS, 32, 2), (128, 32, 2)]
 
 
-@pytest.mark.parametrize("extent", ['{"u32": 128}', '{"f32": 1.0}', '{"buf": "total"}'])
+@pytest.mark.parametrize("extent", ['{"i32": 4294967424}', '{"u32": 128}', '{"f32": 1.0}', '{"buf": "total"}'])
 def test_an_extent_that_is_not_an_i32_leaves_the_operands_without_an_end(extent: str) -> None:
     text = edited({"/programs/fill/dispatches/0/args/4": extent})
     assert extents(text)[0] == [None, None, None]
@@ -153,6 +153,10 @@ def test_a_kernel_that_is_unknown_or_empty_launches_nothing(edits: dict[str, str
         {"/kernels/scale/impl/steps/0/params": '["out buffer<f32>"]'},
         {"/programs/step/dispatches/1/args": '[{"buf": "scaled"}]'},
         {"/programs/step/dispatches/1/args/1": '{"f32": 1.0}'},
+        {
+            "/kernels/scale/impl/steps/0/args/1": '{"arg": -1}',
+            "/programs/step/dispatches/1/args/2": '{"buf": "total"}',
+        },
     ],
 )
 def test_a_pointer_that_leads_nowhere_has_no_access(edits: dict[str, str]) -> None:

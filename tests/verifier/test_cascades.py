@@ -89,6 +89,43 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         {"/kernels/product/params/1": '"out buffer<bf16>"', "/buffers/signal/class": '"carry"'},
         [("K0605", "/kernels/product/impl/steps/0/args/1")],
     ),
+    "a scratch that two steps read and none writes is reported at its first read": (
+        {"/kernels/summarize/impl/steps/0/params/0": '"in buffer<f32>"'},
+        [("K0611", "/kernels/summarize/impl/steps/0/args/0")],
+    ),
+    "an unknown scratch leaves the one that was meant not 'unused'": (
+        {"/kernels/summarize/impl/steps/1/args/3": '{"scratch": "cuont"}'},
+        [("K0607", "/kernels/summarize/impl/steps/1/args/3")],
+    ),
+    "a scalar forwarded to an operator's pointer leaves its operands unchecked": (
+        {"/kernels/product/impl/steps/0/args/0": '{"arg": 3}'},
+        [("K0602", "/kernels/product/impl/steps/0/args/0")],
+    ),
+    "an unknown scratch as an operator's operand": (
+        {"/kernels/product/impl/steps/0/args/0": '{"scratch": "nowhere"}'},
+        [("K0607", "/kernels/product/impl/steps/0/args/0"), ("K0604", "/kernels/product/params/0")],
+    ),
+    "a workspace that nothing reads and a state of the same name": (
+        {
+            "/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}',
+            "/programs/step/dispatches/0/args/0/buf": '"spare"',
+            "/programs/step/dispatches/1/args/1/buf": '"total"',
+            "/states/spare": '{"bytes": 8192}',
+            "/programs/step/dispatches/2/args/1": '{"state": "spare"}',
+        },
+        [("K0807", "/buffers/spare")],
+    ),
+    "a buffer given three times, and written through the second, is reported there": (
+        {
+            "/kernels/summarize/params": '["in buffer<f32>", "inout buffer<f32>", "in buffer<f32>", "i32"]',
+            "/kernels/summarize/impl/steps/1/params/0": '"in buffer<f32>"',
+            "/programs/step/dispatches/3/args/0/buf": '"total"',
+            "/programs/step/dispatches/3/args/2/buf": '"total"',
+            "/buffers/peak/class": '"input"',
+            "/programs/fill/dispatches/1/args/1/buf": '"mixed"',
+        },
+        [("K0720", "/programs/step/dispatches/3/args/1"), ("K0903", "/buffers/peak")],
+    ),
     "a step with an argument too few": (
         {"/kernels/scale/impl/steps/0/args": '[{"arg": 1}, {"arg": 2}, {"i32": 128}]'},
         [("K0513", "/kernels/scale/impl/steps/0/args")],

@@ -171,6 +171,8 @@ BREAK: Mapping[str, tuple[Mapping[str, str], str]] = {
     "an alignment of 0": ({"/states/history/align": "0"}, "K0302"),
     "an offset that leaves an operator too little": (
         {f"{PRODUCT}/args/0": '{"buf": "mixed", "offset": 512}'}, "K0716"),
+    "an offset that leaves an operator's last operand too little": (
+        {f"{PRODUCT}/args/2": '{"buf": "filter", "offset": 256}'}, "K0716"),
     "an operator's extent fixed in the step too long": (
         {"/kernels/product/impl/steps/0/args/5": '{"i32": 65}', "/kernels/product/params": (
             '["out buffer<f32>", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32"]'),

@@ -51,17 +51,13 @@ def check(accesses: Sequence[Access], path: Path) -> list[Diagnostic]:
     for access in accesses:
         key = access.kind, access.name, access.offset
         first = seen.setdefault(key, access)
-        if first is access:
-            continue
-        if first.writes or access.writes:
+        if first is not access and (first.writes or access.writes):
             where = f"`{access.name}`" + (f" at offset {access.offset}" if access.offset else "")
             message = (
                 f"{where} is already given to parameter {first.position}, and the kernel writes through one of them"
             )
             help = "give it once, to an `inout` parameter that the steps forward twice, or give another buffer"
             errors.append(SAME_ADDRESS.at((*path, "args", access.position), message, help))
-        if access.writes:
-            seen[key] = access._replace(position=first.position)
     return errors
 
 
