@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.fetch import SMOLLM2, FetchError, fetch
 from kern.device.base import DeviceUnavailable
 from kern.models import kernel_set
@@ -61,7 +62,7 @@ def compiled_once() -> Iterator[None]:
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
     """A tiny random model's folder, of each family in turn."""
     folder = tmp_path_factory.mktemp("tiny") / str(request.param)
-    building.build(request.param, folder, random=True, seed=7, config="tiny", target="host")
+    build(BuildOptions(request.param, random=True, seed=7, config="tiny", target="host"), folder)
     return folder
 
 
@@ -78,7 +79,7 @@ def smollm2_gguf() -> Path:
 def smollm2(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
     """SmolLM2's folder."""
     folder = tmp_path_factory.mktemp("smollm2") / "smollm2"
-    building.build("smollm2", folder, checkpoint=smollm2_gguf, target="host")
+    build(BuildOptions("smollm2", checkpoint=smollm2_gguf, target="host"), folder)
     return folder
 
 
@@ -96,7 +97,7 @@ def smollm2_spec(
 ) -> Path:
     """SmolLM2's folder with its draft."""
     folder = tmp_path_factory.mktemp("spec") / "smollm2"
-    building.build("smollm2", folder, checkpoint=smollm2_gguf, draft=smollm2_draft, target="host")
+    build(BuildOptions("smollm2", checkpoint=smollm2_gguf, draft=smollm2_draft, target="host"), folder)
     return folder
 
 

@@ -17,7 +17,8 @@ import pytest
 
 import kern
 from kern import verify
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.cli import main
 from kern.contracts.text import ROUND
 from kern.engine.generator import Generator
@@ -183,7 +184,10 @@ def test_swapping_says_in_a_line_why_it_cannot(tmp_path: Path) -> None:
 
 
 def test_the_carries_of_a_round_are_those_that_a_build_has(tmp_path: Path, compiled_once: None) -> None:
-    building.build("llama", tmp_path / "tiny", random=True, config="tiny", target="host", draft="random", weights=False)
+    build(
+        BuildOptions("llama", random=True, config="tiny", target="host", draft="random", weights=False),
+        tmp_path / "tiny",
+    )
     used = carries_used(tmp_path / "tiny" / "manifest.json", {"prefill", "begin_spec", *ROUND})
 
     shown = {first.strip("`"): rest for first, *rest in table("speculation.md", "carry")}

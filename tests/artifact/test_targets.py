@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kern.artifact.errors import BadTarget
+from kern.artifact.errors import UnknownTarget
 from kern.artifact.targets import parse, runs_on, shared_mem_limit
 
 GPUS = ["sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"]
@@ -51,7 +51,7 @@ def test_a_target_named_with_its_suffix_is_the_same_machine() -> None:
 )
 def test_names_that_are_no_targets(name: str) -> None:
     for attempt in (lambda: parse(name), lambda: runs_on("sm_90", name), lambda: runs_on(name, "sm_90")):
-        with pytest.raises(BadTarget, match="is not a target") as refusal:
+        with pytest.raises(UnknownTarget, match="is not a target") as refusal:
             attempt()
         assert refusal.value.exit_code == 2
 

@@ -12,22 +12,23 @@ from typing import Any
 
 import pytest
 
+from kern.artifact.errors import UnknownTarget
 from kern.building.atomic_folder import OutputError
-from kern.building.build import BuildError, build
+from kern.building.build import Progress, build
+from kern.building.options import BuildError, BuildOptions
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import UnsupportedModel, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
-from kern.kernels.cuda_plan import UnknownCudaTarget
 from kern.manifest.errors import KernError
-from kern.models.kernel_set import UnknownTarget
 from kern.verification.verify import verify
 from support.hf_folder import save_model
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-def build_tiny(output: Path, **options: Any) -> None:
-    build("qwen3", output, **{"random": True, "config": "tiny", **options})
+def build_tiny(output: Path, *, force: bool = False, progress: Progress | None = None, **options: Any) -> None:
+    options = {"random": True, "config": "tiny", **options}
+    build(BuildOptions("qwen3", **options), output, force=force, progress=progress)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -110,7 +111,7 @@ def test_a_failing_build_leaves_the_old_folder_whole(tmp_path: Path) -> None:
     (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:-1])
 
     with pytest.raises(KernError, match=r"model\.safetensors"):
-        build("qwen3", tmp_path / "out", checkpoint=model, force=True)
+        build(BuildOptions("qwen3", checkpoint=model), tmp_path / "out", force=True)
 
     assert contents(tmp_path / "out") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
@@ -149,24 +150,25 @@ def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
         ("qwen3", {"random": True}, BuildError, "need sizes"),
         ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "tpu"}, UnknownTarget, "'tpu'"),
-        ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownCudaTarget, "`sm_75`"),
+        ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownTarget, "`sm_75`"),
         ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "needs weights"),
         ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "its own config"),
         ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),
         ("smollm2", {"random": True}, BuildError, "its own weights"),
         ("smollm2", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),
-        ("smollm2", {"seed": 0}, BuildError, "for random weights alone"),
-        ("qwen3", {"checkpoint": "x", "seed": 3}, BuildError, "for random weights alone"),
+        ("smollm2", {"seed": 0}, BuildError, "for random weights only"),
+        ("qwen3", {"checkpoint": "x", "seed": 3}, BuildError, "for random weights only"),
         ("qwen3", {"random": True, "config": "tiny", "seed": -1}, BuildError, "seed -1 is below 0"),
+        ("qwen3", {"random": True, "config": "tiny", "sequences": 0}, BuildError, "--sequences is 0"),
         ("qwen3", {"checkpoint": "x" * 300}, CheckpointError, "does not exist"),
         ("qwen3", {"checkpoint": __file__}, CheckpointError, "is not a checkpoint"),
     ],
 )
-def test_what_is_asked_wrongly_is_refused(
+def test_invalid_options_are_refused(
     tmp_path: Path, name: str, options: dict[str, Any], kind: type[KernError], says: str
 ) -> None:
     with pytest.raises(kind, match=says):
-        build(name, tmp_path / "out", **options)
+        build(BuildOptions(name, **options), tmp_path / "out")
 
     assert not any(tmp_path.iterdir())
 
@@ -175,17 +177,17 @@ def test_a_checkpoint_of_the_other_family_is_refused(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", RandomCheckpoint(preset("qwen3", "tiny"), 1))
 
     with pytest.raises(UnsupportedModel, match="family qwen3, not llama; build it as qwen3"):
-        build("llama", tmp_path / "out", checkpoint=model)
+        build(BuildOptions("llama", checkpoint=model), tmp_path / "out")
 
 
 def test_smollm2_is_taken_from_a_hugging_face_folder_too(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", RandomCheckpoint(preset("llama", "tiny"), 1))
-    build("smollm2", tmp_path / "out", checkpoint=model)
+    build(BuildOptions("smollm2", checkpoint=model), tmp_path / "out")
 
     assert verify(tmp_path / "out").ok
     other = save_model(tmp_path / "other", RandomCheckpoint(preset("qwen3", "tiny"), 1))
     with pytest.raises(UnsupportedModel, match="family qwen3, not llama; build it as qwen3"):
-        build("smollm2", tmp_path / "more", checkpoint=other)
+        build(BuildOptions("smollm2", checkpoint=other), tmp_path / "more")
 
 
 def test_ids_that_the_model_does_not_have_are_refused(tmp_path: Path) -> None:
@@ -193,17 +195,17 @@ def test_ids_that_the_model_does_not_have_are_refused(tmp_path: Path) -> None:
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 512]}))
 
     with pytest.raises(CheckpointError, match="stop_ids has 512"):
-        build("llama", tmp_path / "out", checkpoint=model)
+        build(BuildOptions("llama", checkpoint=model), tmp_path / "out")
 
 
-def test_a_checkpoint_that_cannot_be_read_is_not_the_outputs_fault(tmp_path: Path) -> None:
+def test_an_unreadable_checkpoint_is_not_reported_as_an_error_of_the_output(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", RandomCheckpoint(preset("llama", "tiny"), 1))
 
     def lose_the_weights(stage: str, done: int, total: int) -> None:
         (model / "model.safetensors").unlink(missing_ok=True)
 
     with pytest.raises(CheckpointError, match=r"cannot read .*model\.safetensors"):
-        build("llama", tmp_path / "out", checkpoint=model, progress=lose_the_weights)
+        build(BuildOptions("llama", checkpoint=model), tmp_path / "out", progress=lose_the_weights)
 
 
 @pytest.mark.parametrize("atomic", [True, False])

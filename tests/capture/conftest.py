@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kern.capture import find_toolkit, recorder_library
+from kern.capture import recorder_library
+from kern.toolchain.cuda_headers import find_toolkit
 from support.nvrtc import cubin
 from support.recorded_program import SUPPORT, Machine, Recorder, compile_c
 

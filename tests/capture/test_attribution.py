@@ -1,4 +1,4 @@
-"""Which module a launch is told to come from, from which source, and that nothing is guessed."""
+"""Which module a launch is attributed to, by which source, and that nothing is guessed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_driver_says_which_module_runs(record: Recorder, cubins: Path) -> No
     assert "candidates" not in done.of("kernel")[0]
 
 
-def test_a_captured_launch_is_told_by_the_module_of_its_handle(record: Recorder, cubins: Path) -> None:
+def test_a_captured_launch_is_attributed_to_the_module_of_its_handle(record: Recorder, cubins: Path) -> None:
     done = record(
         """
         first, second = images()
@@ -209,7 +209,7 @@ def test_without_the_word_of_cupti_the_handles_tell(record: Recorder, cubins: Pa
     assert "module event 8" in done.log
 
 
-def test_a_kernel_first_seen_in_a_capture_is_told_when_it_runs(record: Recorder, cubins: Path) -> None:
+def test_a_kernel_first_seen_in_a_capture_is_recorded_when_it_runs(record: Recorder, cubins: Path) -> None:
     done = record(
         """
         first, second = images()
@@ -229,7 +229,7 @@ def test_a_kernel_first_seen_in_a_capture_is_told_when_it_runs(record: Recorder,
     assert [launch["kernel"] for launch in done.of("launch")] == [0, 0, 1, 1, 1]
 
 
-def test_a_handle_given_out_anew_is_looked_up_anew(record: Recorder, cubins: Path) -> None:
+def test_a_reused_handle_is_looked_up_again(record: Recorder, cubins: Path) -> None:
     done = record(
         """
         first, second = images()

@@ -83,10 +83,10 @@ def test_children_are_recorded_each_in_its_own_folder(kern: Kern) -> None:
     assert done.stderr.count("3 launches") == 2
 
 
-def test_a_recording_without_an_end_is_said_to_have_none(kern: Kern) -> None:
+def test_a_recording_without_an_end_is_reported(kern: Kern) -> None:
     done = kern(sys.executable, "-c", RECORDS + "import os; os.abort()")
     assert done.returncode == 128 + signal.SIGABRT
-    assert "no end is recorded" in done.stderr
+    assert "no end was recorded" in done.stderr
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143)])
@@ -108,13 +108,13 @@ def test_nothing_recorded_is_a_failure(kern: Kern) -> None:
     assert "no process of the command initialised CUDA" in done.stderr
 
 
-def test_cuda_without_a_launch_is_told_apart(kern: Kern) -> None:
+def test_cuda_without_a_launch_is_reported_as_such(kern: Kern) -> None:
     done = kern(sys.executable, "-c", "from support.fake_driver import *; Program()")
     assert done.returncode == 1
     assert "CUDA was initialised, and nothing was launched" in done.stderr
 
 
-def test_a_recorder_that_could_not_start_is_told_with_its_log(kern: Kern) -> None:
+def test_a_recorder_that_could_not_start_is_reported_with_its_log(kern: Kern) -> None:
     done = kern(sys.executable, "-c", RECORDS, FAKE_CUPTI_TAKEN="1")
     assert done.returncode == 1
     assert done.stdout == "typed\n"
@@ -211,7 +211,7 @@ SPOILT = {
     "it has another hash": lambda path: path.write_bytes(b"not what was compiled"),
     "its hash may be another's": lambda path: path.with_suffix(".sha256").chmod(0o666),
     "it has no hash": lambda path: path.with_suffix(".sha256").unlink(),
-    "its hash is no text": lambda path: path.with_suffix(".sha256").write_bytes(b"\xff" * 64),
+    "its hash is not text": lambda path: path.with_suffix(".sha256").write_bytes(b"\xff" * 64),
 }
 
 

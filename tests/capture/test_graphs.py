@@ -31,7 +31,7 @@ def launch(executable):
 """
 
 
-def test_nodes_are_told_in_order_those_of_child_graphs_in_place(record: Recorder) -> None:
+def test_nodes_are_recorded_in_order_those_of_child_graphs_in_place(record: Recorder) -> None:
     done = record(
         GRAPH
         + """
@@ -128,7 +128,7 @@ def test_a_node_that_is_switched_off_is_a_change(record: Recorder) -> None:
     assert "single nodes" in done.only("lost")["what"]
 
 
-def test_a_handle_that_is_given_out_anew_while_it_ends_is_a_graph_of_its_own(record: Recorder) -> None:
+def test_a_handle_that_is_reused_while_it_ends_is_another_graph(record: Recorder) -> None:
     done = record(
         GRAPH
         + """

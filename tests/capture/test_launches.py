@@ -259,7 +259,7 @@ def test_errno_is_left_as_it_was(record: Recorder) -> None:
     assert done.of("lost")
 
 
-def test_names_of_any_bytes_are_told(record: Recorder) -> None:
+def test_names_of_any_bytes_are_recorded(record: Recorder) -> None:
     name = 'q"\\\x01\x7fé\U0001f600'
     done = record(
         MODULE + 'program.launch(program.function(module, sys.argv[1].encode() + b"\\xff\\xed\\xa0\\x80"))',

@@ -1,4 +1,4 @@
-"""What is recorded outlives the program, and the program does not notice the recording: not its faults either."""
+"""What is recorded outlives the program, and the program does not notice the recording, nor errors of it."""
 
 from __future__ import annotations
 

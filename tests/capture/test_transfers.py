@@ -52,7 +52,7 @@ def test_a_copy_of_two_dimensions(record: Recorder) -> None:
     assert without(to_array, "stream") == {"from": DEVICE + 132, "to": 0, "bytes": 48, "kind": "DtoD"}
 
 
-def test_a_batch_of_copies_is_told_one_by_one(record: Recorder) -> None:
+def test_a_batch_of_copies_is_recorded_one_by_one(record: Recorder) -> None:
     done = record(
         """
         def words(*values): return (c.c_uint64 * len(values))(*values)
@@ -69,7 +69,7 @@ def test_a_batch_of_copies_is_told_one_by_one(record: Recorder) -> None:
     assert done.only("lost")["what"] == "a batch of copies"
 
 
-def test_a_copy_that_is_not_told_is_lost(record: Recorder) -> None:
+def test_a_copy_that_is_not_recorded_is_lost(record: Recorder) -> None:
     done = record('program.call("cuMemcpyDtoA_v2", 1, 0, DEVICE, 8)')
     assert done.only("lost")["what"] == "a copy"
     assert "arrays" in done.log
@@ -93,7 +93,7 @@ def test_fills(record: Recorder) -> None:
     ]
 
 
-def test_the_source_of_a_copy_is_told_where_its_rows_touch(record: Recorder) -> None:
+def test_the_source_of_a_copy_is_recorded_where_its_rows_touch(record: Recorder) -> None:
     done = record(
         """
         host = program.host_buffer(bytes(range(64)))

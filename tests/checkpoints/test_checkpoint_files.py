@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import UnsupportedModel
 from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
@@ -173,7 +174,7 @@ def test_unknown_settings_are_one_warning_and_an_error_with_strict(tmp_path: Pat
     with pytest.raises(UnsupportedModel, match="unknown settings of the checkpoint: warp, "):
         built("--strict", "--checkpoint", str(folder), "-o", str(tmp_path / "strict"))
     assert not (tmp_path / "strict").exists()
-    bare = build("llama", tmp_path / "bare", checkpoint=folder, target="host", weights=False)
+    bare = build(BuildOptions("llama", checkpoint=folder, target="host", weights=False), tmp_path / "bare")
     assert [f"note: {bare.notes[0]}", f"warning: {bare.warnings[0]}"] == lines[:2]
 
 
@@ -192,7 +193,7 @@ def test_unknown_settings_of_a_draft_are_a_warning(tmp_path: Path, compiled_once
     save_tensors(tmp_path / "draft" / WHOLE, {n: t.astype(np.float32) for n, t in draft_tensors(config, 3).items()})
     options: dict[str, Any] = {"checkpoint": model, "draft": tmp_path / "draft", "target": "host", "weights": False}
 
-    warnings = build("qwen3", tmp_path / "out", **options).warnings
+    warnings = build(BuildOptions("qwen3", **options), tmp_path / "out").warnings
     assert warnings == ("unknown settings of the draft: warp; they are ignored",)
     with pytest.raises(UnsupportedModel, match="unknown settings of the draft: warp"):
-        build("qwen3", tmp_path / "strict", strict=True, **options)
+        build(BuildOptions("qwen3", strict=True, **options), tmp_path / "strict")

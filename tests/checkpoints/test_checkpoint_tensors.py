@@ -1,4 +1,4 @@
-"""Every tensor of a checkpoint is used, irrelevant by name, or refused; so are values that bf16 cannot hold."""
+"""Every tensor of a checkpoint is used, irrelevant by name, or refused; so are values that bf16 cannot represent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.checkpoint import Checkpoint, CheckpointError
 from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
 from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
@@ -185,7 +186,7 @@ def test_a_build_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     folder(tmp_path / "model", {Q_BIAS: zeros(128)})
 
     with pytest.raises(CheckpointError, match="biases"):
-        building.build("qwen3", tmp_path / "out", checkpoint=tmp_path / "model", target="host")
+        build(BuildOptions("qwen3", checkpoint=tmp_path / "model", target="host"), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -205,8 +206,8 @@ def one(value: float, dtype: Any = np.float32) -> dict[str, Any]:
         (one(np.nan, np.float16), "a value that is not a finite number"),
         (one(-np.nan, ml_dtypes.bfloat16), "a value that is not a finite number"),
         (one(np.inf, ml_dtypes.bfloat16), "a value that is not a finite number"),
-        (one(3.4e38), r"a value of 3\.4e\+38, which bf16 cannot hold"),
-        (one(-3.4e38), r"a value of 3\.4e\+38, which bf16 cannot hold"),
+        (one(3.4e38), r"a value of 3\.4e\+38, which bf16 cannot represent"),
+        (one(-3.4e38), r"a value of 3\.4e\+38, which bf16 cannot represent"),
     ],
 )
 def test_weights_that_bf16_does_not_hold_are_refused_by_name(
@@ -215,13 +216,13 @@ def test_weights_that_bf16_does_not_hold_are_refused_by_name(
     folder(tmp_path / "model", tensors)
 
     with pytest.raises(CheckpointError, match=rf"^model\.layers\.1\.mlp\.down_proj\.weight has {says}"):
-        building.build("qwen3", tmp_path / "out", checkpoint=tmp_path / "model", target="host")
+        build(BuildOptions("qwen3", checkpoint=tmp_path / "model", target="host"), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_the_largest_values_of_bf16_are_kept(tmp_path: Path, compiled_once: None) -> None:
     folder(tmp_path / "model", one(float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)))
-    building.build("qwen3", tmp_path / "out", checkpoint=tmp_path / "model", target="host")
+    build(BuildOptions("qwen3", checkpoint=tmp_path / "model", target="host"), tmp_path / "out")
 
     assert (tmp_path / "out" / "weights.safetensors").exists()
 

@@ -16,6 +16,7 @@ import pytest
 from gguf import GGUFEndian
 
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
 from kern.checkpoints.gguf_file import MAX_HEADER_BYTES, read_gguf
@@ -102,12 +103,12 @@ def test_one_part_alone_is_a_whole_file(tmp_path: Path) -> None:
 
 def test_a_gguf_is_known_by_its_first_bytes(tmp_path: Path, compiled_once: None) -> None:
     path = written(tmp_path / "m.gguf").rename(tmp_path / "sha256-0123")
-    build("llama", tmp_path / "out", checkpoint=path, target="host")
+    build(BuildOptions("llama", checkpoint=path, target="host"), tmp_path / "out")
 
     assert (tmp_path / "out" / "weights.safetensors").exists()
     (tmp_path / "other.gguf").write_bytes(b"no GGUF at all")
     with pytest.raises(CheckpointError, match="it does not begin with GGUF"):
-        build("llama", tmp_path / "more", checkpoint=tmp_path / "other.gguf", target="host")
+        build(BuildOptions("llama", checkpoint=tmp_path / "other.gguf", target="host"), tmp_path / "more")
 
 
 def test_a_big_endian_file_is_refused_by_name(tmp_path: Path) -> None:
@@ -234,4 +235,4 @@ def test_without_the_package_gguf_a_line_says_how_to_get_it(tmp_path: Path, monk
 def test_a_fifo_is_not_a_gguf_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
-        build("llama", tmp_path / "out", checkpoint=tmp_path / "pipe", target="host")
+        build(BuildOptions("llama", checkpoint=tmp_path / "pipe", target="host"), tmp_path / "out")

@@ -278,7 +278,7 @@ def test_kinds_of_tokens_are_kept() -> None:
     file = TokenizerFile(text.tokenizer_json)
 
     assert file.encode("ab<turn>ab<tool><unk>") == [2, 3, 2, 4, 6]
-    assert file.decode([2, 3, 4, 5, 6]) == "ab<tool>"  # unused tokens are no text, special ones are left out
+    assert file.decode([2, 3, 4, 5, 6]) == "ab<tool>"  # unused and special tokens are omitted
 
 
 def test_smollm2_has_the_ids_of_its_own_tokenizer(smollm2: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models, processors
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import Family, preset
 from kern.checkpoints.hf_checkpoint import HuggingFaceCheckpoint
@@ -36,7 +37,7 @@ def test_a_folder_builds_what_its_tensors_build(
     family: Family = "llama" if tiny.name == "llama" else "qwen3"
     model = save_model(tmp_path / "model", random(family), shards=shards, dtype=dtype)
     output = tmp_path / "output"
-    building.build(family, output, checkpoint=model)
+    build(BuildOptions(family, checkpoint=model), output)
 
     assert (output / "weights.safetensors").read_bytes() == (tiny / "weights.safetensors").read_bytes()
     ours, theirs = (json.loads((folder / "manifest.json").read_text()) for folder in (output, tiny))

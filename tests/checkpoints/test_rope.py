@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import Family, TransformerConfig, UnsupportedModel
 from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
@@ -146,7 +147,7 @@ def saved(folder: Path, checkpoint: SharpCheckpoint, rope: dict[str, Any]) -> Pa
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_are_those_of_transformers(tmp_path: Path, compiled_once: None, family: Family, kind: str) -> None:
     model = saved(tmp_path / "model", SharpCheckpoint(family), EXPECTED["scalings"][kind])
-    building.build(family, tmp_path / "out", checkpoint=model, target="host")
+    build(BuildOptions(family, checkpoint=model, target="host"), tmp_path / "out")
 
     assert scored(tmp_path / "out") == pytest.approx(EXPECTED["nll"][family][kind], abs=0.05)
 
@@ -163,12 +164,12 @@ def test_scores_of_gguf_are_those_of_llama_cpp(tmp_path: Path, compiled_once: No
         factors = llama3_factors(plain, **EXPECTED["scalings"]["llama3"])
         tensors["rope_freqs.weight"] = factors.astype(np.float32)
     write_gguf(tmp_path / "m.gguf", gguf_metadata(checkpoint.config) | keys, tensors)
-    building.build(family, tmp_path / "gguf", checkpoint=tmp_path / "m.gguf", target="host")
+    build(BuildOptions(family, checkpoint=tmp_path / "m.gguf", target="host"), tmp_path / "gguf")
 
     assert scored(tmp_path / "gguf") == pytest.approx(LLAMA_CPP["nll"][family][kind], abs=0.05)
     if kind in ("default", "linear", "yarn"):
         model = saved(tmp_path / "model", checkpoint, EXPECTED["scalings"][kind])
-        building.build(family, tmp_path / "folder", checkpoint=model, target="host")
+        build(BuildOptions(family, checkpoint=model, target="host"), tmp_path / "folder")
         ours, theirs = (tmp_path / name / "weights.safetensors" for name in ("gguf", "folder"))
         assert ours.read_bytes() == theirs.read_bytes()
 

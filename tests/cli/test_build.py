@@ -71,7 +71,7 @@ def test_a_build_for_a_level_has_no_code_of_the_levels_above_and_runs_below(
 
 
 @needs_x86_64
-def test_a_compiler_that_is_told_to_go_beyond_the_level_is_refused(
+def test_a_compiler_with_options_beyond_the_level_is_refused(
     kern: Kern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -210,5 +210,5 @@ def test_what_is_missing_is_said_before_anything_is_downloaded(
         pytest.fail("it began to download")
 
     monkeypatch.setitem(sys.modules, "gguf", None)
-    monkeypatch.setattr("kern.building.build.fetch", no_fetch)
+    monkeypatch.setattr("kern.building.source.fetch", no_fetch)
     refused(kern("build", "smollm2", "-o", tmp_path / "out"), "package gguf", "pip install")

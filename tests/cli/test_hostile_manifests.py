@@ -19,7 +19,7 @@ SECONDS = 60
 
 
 def verify(path: Path, memory: int = MEMORY) -> subprocess.CompletedProcess[str]:
-    """`kern verify` in a process of its own with so much address space; it fails the test where that hangs."""
+    """`kern verify` in its own process with a limit on its address space; the test fails if it hangs."""
     command = [sys.executable, "-m", "kern", "verify", str(path)]
     limits = (memory, memory)
     return subprocess.run(
@@ -33,7 +33,7 @@ def verify(path: Path, memory: int = MEMORY) -> subprocess.CompletedProcess[str]
 
 
 def junk(folder: Path) -> Path:
-    """An artifact of steps that pin no file, beside thousands of empty ones."""
+    """An artifact whose steps pin no file, with thousands of empty files."""
     (folder / "kernels").mkdir()
     for index in range(1500):
         (folder / "kernels" / f"{index}.cubin").touch()

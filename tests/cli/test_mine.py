@@ -1,4 +1,4 @@
-"""`kern mine`: the report for people, the JSON, the survey, and refusals."""
+"""`kern mine`: the report, the JSON, the survey, and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRAPHS = Behaviour(graph=True, noise=False)
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    """A record of a program whose layers hold a kernel with a struct and one with a strided scalar."""
+    """A recording of a program whose layers have a kernel with a struct and one with a varying scalar."""
     mix = Op("_Z3mixI4halfLi8EEvPT_", (Arg("write"), Arg("read"), Arg("state")), ((TOKENS + 1).over(4), 8, 1))
     where = Op("where", (Arg("read"), Arg("position")), (1, 1, 1))
     packed = Op("packed", (Arg("write"), Arg("read"), Arg("weight")), (132, 1, 1), struct=True)
@@ -39,7 +39,7 @@ def test_the_report_says_what_was_found(dump: Path, kern: Kern) -> None:
     assert "in graphs" not in done.out
 
 
-def test_the_report_tells_graphs_and_passes_that_repeat_nothing(tmp_path: Path, kern: Kern) -> None:
+def test_the_report_shows_graphs_and_passes_that_repeat_nothing(tmp_path: Path, kern: Kern) -> None:
     """A pass of one token is a graph's launch; none repeats a part, so all kernels are shown instead."""
     simulate(tmp_path, Program((), (NORM,), 1, (Op("best", (Arg("read"), Arg("i32", TOKENS))),)), COUNTS, GRAPHS)
     done = kern("mine", tmp_path)
@@ -102,7 +102,7 @@ def test_the_survey_counts_what_a_manifest_could_launch(dump: Path, kern: Kern) 
     assert total.split()[-3:] == ["5", "130", "78.3%"]
 
 
-def test_each_process_is_told(dump: Path, kern: Kern) -> None:
+def test_each_process_is_reported(dump: Path, kern: Kern) -> None:
     other = Recorder(dump, pid=7)
     other.launch(other.kernel("once", None, (4,)), [packed(1, 4)])
     other.end()
@@ -115,7 +115,7 @@ def test_each_process_is_told(dump: Path, kern: Kern) -> None:
     assert len(kern("mine", dump, "--json").json["processes"]) == 2
 
 
-def test_what_was_lost_is_told(tmp_path: Path, kern: Kern) -> None:
+def test_what_was_lost_is_reported(tmp_path: Path, kern: Kern) -> None:
     recorder = Recorder(tmp_path)
     for _ in range(2):
         recorder.write("lost", what="a copy\x1b[31m", why="no memory")

@@ -151,7 +151,7 @@ def test_the_demo_is_built_again_where_kern_is_newer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_the_demo_is_built_again_where_this_kern_cannot_run_it(tmp_path: Path, status: int) -> None:
-    """A folder of an older kern may be younger than the sources: a copy, or one that a checkout went back beside."""
+    """A folder of an older kern may be newer than the sources: a copy, or built before a checkout of older sources."""
     (tmp_path / "folder").mkdir()
     manifest, log = tmp_path / "folder" / "manifest.json", tmp_path / "log"
     manifest.touch()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.engine import Generation, Generator
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
@@ -24,7 +25,7 @@ COUNT = 40
 def drafted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
     """A tiny random model's folder, with a random draft in it."""
     folder = tmp_path_factory.mktemp("drafted") / str(request.param)
-    building.build(request.param, folder, random=True, seed=SEED, config="tiny", target="host", draft="random")
+    build(BuildOptions(request.param, random=True, seed=SEED, config="tiny", target="host", draft="random"), folder)
     return folder
 
 

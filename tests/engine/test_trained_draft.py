@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.ablations import Manifest, ablated, causal_block, context_shifted, no_hidden_norm, no_markov_head
@@ -100,7 +101,7 @@ def test_taps_at_a_neighbouring_layer_cost_tokens(
 ) -> None:
     draft = smollm2_draft if moved < 0 else taps_later(smollm2_draft, tmp_path / "draft")
     options = {"checkpoint": smollm2_gguf, "draft": draft, "taps_before": moved < 0}
-    building.build("smollm2", tmp_path / "smollm2", target="host", weights=False, **options)
+    build(BuildOptions("smollm2", target="host", weights=False, **options), tmp_path / "smollm2")
     found = tokens_a_round(tmp_path / "smollm2", weights)
 
     print(f"taps moved by {moved:+}: {found:.3f} tokens per round, without {sound:.3f}")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kern.capture import find_toolkit, recorder_library
+from kern.capture import recorder_library
 from kern.checkpoints.fetch import SMOLLM2, fetch
 from kern.device.cuda.matmul_cache import AlgorithmCache
 from kern.files.user_cache import NoCacheFolder, UntrustedCache, locked, make_cache, open_trusted, user_cache
+from kern.toolchain.cuda_headers import find_toolkit
 
 
 def test_the_variable_names_the_folder_that_holds_kerns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

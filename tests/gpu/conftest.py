@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import PRESETS, Family, TransformerConfig
 from kern.checkpoints.fetch import SMOLLM2, FetchError, fetch
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
-from kern.models.buffers import Limits
 from support.hf_folder import save_model
 from support.tiny import SEED
 
@@ -76,8 +76,7 @@ def tiny_folder(gpu: CudaDevice, tmp_path_factory: pytest.TempPathFactory) -> Ca
     @cache
     def folder(family: str, sequences: int = 1) -> Path:
         path = tmp_path_factory.mktemp(f"tiny{sequences}") / family
-        limits = Limits(sequences=sequences)
-        building.build(family, path, random=True, seed=SEED, config="tiny", target="auto", limits=limits)
+        build(BuildOptions(family, random=True, seed=SEED, config="tiny", target="auto", sequences=sequences), path)
         return path
 
     return folder
@@ -98,7 +97,7 @@ def model(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Callab
         place = tmp_path_factory.mktemp(f"{size}-{family}")
         config = WIDE[family] if size == "wide" else PRESETS[family]["tiny"]
         checkpoint = save_model(place / "checkpoint", RandomCheckpoint(config, SEED))
-        building.build(family, place / family, checkpoint=checkpoint, target=architecture)
+        build(BuildOptions(family, checkpoint=checkpoint, target=architecture), place / family)
         return Model(checkpoint, place / family)
 
     return of
@@ -124,7 +123,7 @@ def smollm2_gguf(gpu: CudaDevice) -> Path:
 def smollm2(smollm2_gguf: Path, architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2's folder."""
     folder = tmp_path_factory.mktemp("smollm2") / "smollm2"
-    building.build("smollm2", folder, checkpoint=smollm2_gguf, target=architecture)
+    build(BuildOptions("smollm2", checkpoint=smollm2_gguf, target=architecture), folder)
     return folder
 
 

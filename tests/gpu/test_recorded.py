@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import preset
 from kern.engine import Generator, score
 from kern.manifest.reading import read
@@ -91,7 +92,7 @@ def on_gpu(gpu: CudaDevice) -> Iterator[Callable[..., Loaded]]:
 def built(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The artifact on recorded kernels."""
     folder = tmp_path_factory.mktemp("recorded") / "qwen3"
-    build("qwen3", folder, random=True, config=CONFIG, capture=recording)
+    build(BuildOptions("qwen3", random=True, config=CONFIG, capture=recording), folder)
     return folder
 
 
@@ -107,7 +108,7 @@ def own(
 ) -> Loaded:
     """The same weights on our own kernels."""
     folder = tmp_path_factory.mktemp("own") / "qwen3"
-    build("qwen3", folder, random=True, config=CONFIG, target=architecture)
+    build(BuildOptions("qwen3", random=True, config=CONFIG, target=architecture), folder)
     return on_gpu(folder)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.device.base import OutOfMemory
 from kern.engine import score
 from kern.engine.choices import UnusableLogits
@@ -34,18 +35,19 @@ MOST = 2**31
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *patterns: str) -> None:
-    """The command ended with `code`, and said so in one line and one of help."""
+    """The command ended with `code`, and said so in one line and one of help, and in JSON."""
     assert done.returncode == code, done
-    assert done.stdout == ""
+    error = json.loads(done.stdout)["error"]
     said = done.stderr.splitlines()
     assert [line.partition(": ")[0] for line in said] == ["kern", "help"], done.stderr
+    assert said == [f"kern: error[{error['code']}]: {error['message']}", f"help: {error['help']}"]
     for pattern in patterns:
         assert re.search(pattern, said[0]), said[0]
 
 
 def test_kernels_for_another_architecture(gpu: CudaDevice, kern: Kern, tmp_path: Path) -> None:
     other = "sm_90a" if gpu.target == "sm_100" else "sm_100"
-    building.build("llama", tmp_path / "tiny", random=True, config="tiny", target=other)
+    build(BuildOptions("llama", random=True, config="tiny", target=other), tmp_path / "tiny")
 
     refused(kern("run", tmp_path / "tiny", *RUN), 1, rf"is built for {other}, and the device .* runs {gpu.target}")
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kern.bench.rounds import benchmark_rounds
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.engine import Generation, Generator
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
@@ -42,7 +43,7 @@ def drafted_folder(gpu: CudaDevice, tmp_path_factory: pytest.TempPathFactory) ->
     @cache
     def folder(family: str) -> Path:
         path = tmp_path_factory.mktemp("drafted") / family
-        building.build(family, path, random=True, seed=SEED, config="tiny", target="auto", draft="random")
+        build(BuildOptions(family, random=True, seed=SEED, config="tiny", target="auto", draft="random"), path)
         return path
 
     return folder

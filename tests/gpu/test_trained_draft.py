@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.held_out import PROMPTS
@@ -25,7 +26,7 @@ def folder(
 ) -> Path:
     """SmolLM2's folder with its draft."""
     path = tmp_path_factory.mktemp("trained") / "smollm2"
-    building.build("smollm2", path, checkpoint=smollm2_gguf, draft=smollm2_draft, target=architecture)
+    build(BuildOptions("smollm2", checkpoint=smollm2_gguf, draft=smollm2_draft, target=architecture), path)
     return path
 
 

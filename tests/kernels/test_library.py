@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from kern.artifact.errors import UnknownTarget
 from kern.device.host.target import host_target
-from kern.kernels.compile_host import (
-    CompilationFailed,
-    CompilerMissing,
-    UnknownHostTarget,
-    compile_host_modules,
-)
+from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.interfaces import INTERFACES
-from kern.manifest.types import EXTERN_PREFIX
+from kern.manifest.types import OPERATOR_PREFIX
+from kern.toolchain.cc import CompilationFailed, CompilerMissing
 from kernels.harness import Library, compiled
 
 
@@ -33,7 +30,7 @@ def test_every_entry_has_its_interface(library: Library):
 
 def test_every_step_is_pinned_and_agrees_with_the_abi_string_of_its_module(library: Library):
     steps = [step for kernel in library.kernels(9, 3).values() for step in kernel.impl.steps]
-    assert all(step.cubin and step.sha256 and not step.symbol.startswith(EXTERN_PREFIX) for step in steps)
+    assert all(step.cubin and step.sha256 and not step.symbol.startswith(OPERATOR_PREFIX) for step in steps)
     declared = {(step.cubin, f"{step.symbol}({','.join(p.scalar or 'ptr' for p in step.params)})") for step in steps}
     exported = {(n, abi) for n, image in library.images.items() for abi in strings(image, ".kern.abi")}
     assert declared == exported
@@ -64,5 +61,5 @@ def test_a_compiler_that_refuses_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_unknown_target():
-    with pytest.raises(UnknownHostTarget, match="sm_90a"):
+    with pytest.raises(UnknownTarget, match="sm_90a"):
         compile_host_modules("sm_90a")

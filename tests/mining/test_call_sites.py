@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from kern.manifest.expressions import evaluate
 from kern.mining import MinedProcess, mine
-from kern.mining.callsites import CallSite
+from kern.mining.mine import CallSite
 from support.recordings_program import POINTERS, Arg, Behaviour, Op, Program, Truth, simulate
 from support.recordings_programs import NORM, TOKENS, behaviours, programs
 
@@ -85,13 +85,13 @@ def test_scalars_have_the_type_that_their_bits_suggest(simulated: tuple[Truth, M
     _, process = simulated
     site = next(site for site in process.sites if site.kernel.symbol == "where")
     numbers = {number.name: number for number in site.numbers}
-    assert (numbers["param 2"].number.type, numbers["param 2"].value) == ("f32", 0.5)
-    assert (numbers["param 3"].number.type, numbers["param 3"].value) == ("u8", None)
+    assert (numbers["param 2"].type, numbers["param 2"].value) == ("f32", 0.5)
+    assert (numbers["param 3"].type, numbers["param 3"].value) == ("u8", None)
     store = next(site for site in process.sites if site.kernel.symbol == "store")
-    assert [n.number.type for n in store.numbers if n.name == "param 4"] == ["i64"]
+    assert [n.type for n in store.numbers if n.name == "param 4"] == ["i64"]
 
 
-def test_what_follows_something_else_is_said(simulated: tuple[Truth, MinedProcess]) -> None:
+def test_a_number_that_follows_something_else_is_unfit(simulated: tuple[Truth, MinedProcess]) -> None:
     _, process = simulated
     site = next(site for site in process.sites if site.kernel.symbol == "where")
     (position,) = [number.fit for number in site.numbers if number.name == "param 1"]
@@ -105,12 +105,12 @@ def test_only_passes_that_launch_a_kernel_equally_often_are_compared(tmp_path: P
     program = Program((), (NORM,), 6, (NORM, once, twice))
     simulate(tmp_path, program, [1, 1, 1, 16, 1, 1, 34, 1], Behaviour(noise=False))
     process = mine(tmp_path).main
-    counts = {(site.site.count, site.passes) for site in process.sites if site.kernel.symbol == "odd"}
+    counts = {(site.count, site.passes) for site in process.sites if site.kernel.symbol == "odd"}
     assert counts == {(1, (0, 1, 2, 4, 5, 7)), (2, (3, 6))}
     assert process.unaligned == ()
 
 
-def test_masked_strides_are_told_from_the_rest(tmp_path: Path) -> None:
+def test_masked_strides_are_distinguished(tmp_path: Path) -> None:
     """A stride that only passes of several tokens use: it is another one in those of one token."""
     rows = tuple(
         Op("rows", (Arg("weight"), Arg("read"), Arg("i64", stride)), (TOKENS, 1, 1), when=when)

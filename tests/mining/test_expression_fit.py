@@ -1,4 +1,4 @@
-"""Expressions are recovered from their values, and what is not certain is said."""
+"""Expressions are recovered from their values, and what is not certain is reported."""
 
 from __future__ import annotations
 

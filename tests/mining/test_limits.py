@@ -1,4 +1,4 @@
-"""Bounds on what is read of a record: a small file may stand for more than a machine holds."""
+"""Limits on what is read of a recording: a small file may expand to more than a machine can hold."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_small_file_that_stands_for_millions_of_launches_is_refused(
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         f"kern: error[record-too-large]: {tmp_path}/pid-100/launches.jsonl:{3 + MAX_EVENTS // nodes + 1}: "
-        f"the record holds more than 524,288 events, {OF_A_GRAPH}, and no more is read",
+        f"the recording has more than 524,288 events, {OF_A_GRAPH}, and no more is read",
         "help: record a shorter run",
     ]
 

@@ -32,8 +32,8 @@ def test_token_counts_are_recovered(program: Program, counts: list[int], behavio
 
 @FEW
 @given(programs(), sizes, behaviours.filter(lambda behaviour: not behaviour.graph))
-def test_launches_stand_in_their_pass(program: Program, counts: list[int], behaviour: Behaviour) -> None:
-    """All from the first to the last launch that tells a pass's size; what is beyond may say nothing of its pass."""
+def test_launches_are_in_their_pass(program: Program, counts: list[int], behaviour: Behaviour) -> None:
+    """All from the first to the last launch that varies with a pass's size; others may not show their pass."""
     with tempfile.TemporaryDirectory() as folder:
         truth = simulate(Path(folder), program, counts, behaviour)
         wrong = set(misplaced(truth, mined(Path(folder))))
@@ -58,19 +58,19 @@ def program(*layer: Op) -> Program:
 COUNTS = [2048, 1, 1, 16, 1, 1, 34, 1, 85, 1, 1, 175, 1]
 
 
-def test_ends_are_told_by_the_counts_that_launches_follow(tmp_path: Path) -> None:
+def test_ends_follow_from_the_counts_that_launches_vary_with(tmp_path: Path) -> None:
     """No copies and no waits: only what the first and the last launch are given says where they belong."""
     truth = simulate(tmp_path, program(), COUNTS, Behaviour(noise=False, copies=False))
     assert misplaced(truth, mined(tmp_path)) == []
 
 
-def test_layers_that_share_their_weights_are_no_passes(tmp_path: Path) -> None:
+def test_layers_that_share_their_weights_are_not_passes(tmp_path: Path) -> None:
     shared = Op("again", (Arg("shared"), Arg("input"), Arg("read"), Arg("write")), (TOKENS, 1, 1))
     simulate(tmp_path, program(shared, shared), COUNTS, Behaviour())
     assert [each.tokens for each in mined(tmp_path).passes] == COUNTS
 
 
-def test_kernels_alone_tell_passes_where_no_parameter_is_known(tmp_path: Path) -> None:
+def test_passes_are_found_by_kernels_where_no_parameter_is_known(tmp_path: Path) -> None:
     def opaque(op: Op) -> Op:
         return Op(op.symbol, op.args, op.grid, opaque=True)
 
@@ -104,7 +104,7 @@ def test_memory_that_one_pass_alone_uses_over_and_over_ends_none(tmp_path: Path,
     assert {len(each.of("norm")) for each in passes} == {96}
 
 
-def test_variants_are_told_apart(tmp_path: Path) -> None:
+def test_variants_are_distinguished(tmp_path: Path) -> None:
     one = Op("mix", (Arg("write"), Arg("read")), (1, 8, 16), when="one", image="one")
     many = Op("mix", (Arg("write"), Arg("read")), (TOKENS, 8, 1), when="many", image="many")
     simulate(tmp_path, program(one, many), COUNTS, Behaviour())

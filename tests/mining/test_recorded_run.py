@@ -80,7 +80,7 @@ def test_the_layer_is_found(process: MinedProcess) -> None:
     assert len({each.variant for each in decode}) == 1
 
 
-def test_instances_are_told_by_the_passes_that_launch_them(process: MinedProcess) -> None:
+def test_instances_are_distinguished_by_their_passes(process: MinedProcess) -> None:
     def counts(symbol: str) -> set[int | None]:
         return {each.tokens for passes in process.kernels(symbol).values() for each in passes}
 
@@ -113,7 +113,7 @@ def test_expressions_of_the_layers_kernels(process: MinedProcess) -> None:
     assert outcomes(process, "kernel_unified_attention")["grid.x"] == {"ceil((tokens + 1) / 4)"}
 
 
-def test_weights_and_shared_inputs_are_told_apart(process: MinedProcess) -> None:
+def test_weights_and_shared_inputs_are_distinguished(process: MinedProcess) -> None:
     norms = [site for site in process.sites if site.kernel.symbol == "fused_add_rms_norm_kernel"]
     assert {use.stability for site in norms for use in site.pointers if use.param == 3} == {"own"}
     assert {use.stability for site in norms for use in site.pointers if use.param == 0} == {"varying"}

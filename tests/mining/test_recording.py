@@ -127,7 +127,7 @@ def test_a_command_that_is_no_utf_8_is_read(tmp_path: Path) -> None:
     assert mine(tmp_path).main.recording.process.command[-1] == "caf\N{REPLACEMENT CHARACTER}"
 
 
-def test_a_line_that_was_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_left_out_and_reported(tmp_path: Path) -> None:
     folder = recorded(tmp_path)
     path = folder / "launches.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
@@ -217,11 +217,11 @@ def test_any_damage_gives_an_answer_or_one_error(tmp_path_factory: pytest.TempPa
         if not image:
             break
     path.write_bytes(image)
-    assert damage_told(dump) in ("", str(path))
+    assert damaged_file(dump) in ("", str(path))
 
 
-def damage_told(dump: Path) -> str:
-    """The file that the error names, nothing where there is none."""
+def damaged_file(dump: Path) -> str:
+    """The file that the error names, empty where there is no error."""
     try:
         launches = mine(dump).main.recording.launches
     except MiningError as error:
@@ -246,7 +246,7 @@ def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
 
 
 def put(path: Path, kind: str) -> None:
-    """Put something that is no regular file in a file's place."""
+    """Replace a file by something that is not a regular file."""
     path.unlink()
     if kind == "fifo":
         os.mkfifo(path)
@@ -308,7 +308,7 @@ def test_of_a_record_that_is_being_written_its_present_lines_are_read(tmp_path: 
     assert 2**17 < len(recording.losses) * len(lost) < path.stat().st_size
 
 
-def test_processes_are_told_apart(tmp_path: Path) -> None:
+def test_processes_are_kept_apart(tmp_path: Path) -> None:
     recorded(tmp_path)
     empty = Recorder(tmp_path, pid=7)
     empty.end()

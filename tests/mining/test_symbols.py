@@ -1,4 +1,4 @@
-"""Mangled names made readable, and never a fault."""
+"""Mangled names are made readable, whatever they contain."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import UnsupportedModel, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.kernels.cuda_library import cuda_kernels
@@ -41,7 +42,7 @@ def manifest_of(name: str, target: str, limits: Limits | None = None) -> Manifes
     else:
         round = Round(draft.config.rows, draft.config.transformer.ffn, draft.config.rank)
         plan = CudaPlan(target, cuda_sizes(config, Limits()), round=round)
-        kernels = {**cuda_kernels(plan, hashes, qk_norm=True), **cuda_kernels(plan, hashes, qk_norm=False)}
+        kernels = cuda_kernels(plan, hashes)
     return build_manifest(config, kernels, model="test", limits=limits, draft=draft)
 
 
@@ -65,7 +66,7 @@ def test_without_a_draft_nothing_changes() -> None:
 
 
 def test_a_draft_serves_one_sequence() -> None:
-    with pytest.raises(UnsupportedModel, match="2 sequences"):
+    with pytest.raises(UnsupportedModel, match="one sequence, not 2"):
         manifest_of("llama tiny", "host", Limits(sequences=2))
 
 
@@ -81,7 +82,7 @@ def test_a_draft_of_four_billion_parameters_has_the_published_size() -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_a_folder_for_a_gpu_is_valid_with_its_files(tmp_path: Path, family: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
-    build(family, tmp_path / "out", random=True, config="tiny", target="sm_90a", draft="random")
+    build(BuildOptions(family, random=True, config="tiny", target="sm_90a", draft="random"), tmp_path / "out")
 
     assert verify(tmp_path / "out", "sm_90a").ok
 

@@ -1,10 +1,10 @@
-"""Every claim about a recording: a doctored one refutes exactly it, and the error names the evidence."""
+"""Every assumption about a recording: a doctored one refutes exactly it, and the error names the evidence."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kern.checkpoints.config import PRESETS
+from kern.checkpoints.config import PRESETS, TransformerConfig
 from kern.manifest.types import Kernel
 from kern.mining import Launch, read_recording
-from kern.recorded.vllm import assumptions
-from kern.recorded.vllm.assumptions import CLAIMS, Claim, Refuted
-from kern.recorded.vllm.evidence import examine
-from kern.recorded.vllm.library import recorded_kernels
+from kern.recorded.assumptions import Refuted
+from kern.recorded.evidence import Evidence, gather_evidence
+from kern.recorded.library import recorded_kernels
+from kern.recorded.vllm.engine import VLLM
 from kern.recorded.vllm.param_bindings import SOURCES
 from kern.recorded.vllm.signatures import SIGNATURES
 from support.vllm_recording import Doctor, Launched, record
@@ -77,132 +77,132 @@ def other_dtype(symbol: str) -> str:
 
 LAST = {"layer": 1, "several": True}
 
-DOCTORED: list[tuple[Claim, Doctor, str]] = [
-    (assumptions.BACKEND, launched(at("attention"), drop=True), r"none of kernel_unified_attention, but .*nvjet"),
-    (assumptions.BACKEND, launched(at("reduce"), drop=True), "none of reduce_segments"),
-    (assumptions.LAYERS, launched(at("attention", **LAST), drop=True), "1 time; expected: 2"),
+DOCTORED: list[tuple[str, Doctor, str]] = [
+    ("backend", launched(at("attention"), drop=True), r"none of kernel_unified_attention, but .*nvjet"),
+    ("backend", launched(at("reduce"), drop=True), "none of reduce_segments"),
+    ("layers", launched(at("attention", **LAST), drop=True), "1 time; expected: 2"),
     (
-        assumptions.ORDER,
+        "order",
         launched(at("k_norm", **LAST), drop=True),
         "layer 1, k_norm .* launches .*rotary_embedding_kernel",
     ),
-    (assumptions.ORDER, launched(at("after", **LAST), drop=True), "layer 1, after .*: the pass ends"),
+    ("order", launched(at("after", **LAST), drop=True), "layer 1, after .*: the pass ends"),
     (
-        assumptions.ORDER,
+        "order",
         launched(at("reduce", layer=0, number=2), drop=True),
         "layer 0, reduce .* launches .*fused_add",
     ),
-    (assumptions.ORDER, launched(at("cache", **LAST), stream=9), "layer 1, cache .* is on stream 9; expected: 7"),
-    (assumptions.PARAMETERS, launched(lambda each: each.part == "rotary", sizes=[8] * 13), "rotary .* given 0:8 8:8"),
-    (assumptions.INSTANCE, launched(at("cache", **LAST), module="reduce"), "layer 1, cache .* of module"),
+    ("order", launched(at("cache", **LAST), stream=9), "layer 1, cache .* is on stream 9; expected: 7"),
+    ("parameters", launched(lambda each: each.part == "rotary", sizes=[8] * 13), "rotary .* given 0:8 8:8"),
+    ("instance", launched(at("cache", **LAST), module="reduce"), "layer 1, cache .* of module"),
     (
-        assumptions.INSTANCE,
+        "instance",
         launched(at("activation", **LAST), module="unknown"),
         "module of .*act_and_mul.* is not known",
     ),
-    (assumptions.INSTANCE, launched(at("rotary", **LAST), attributes={"cluster": [2, 1, 1]}), "cluster"),
+    ("instance", launched(at("rotary", **LAST), attributes={"cluster": [2, 1, 1]}), "cluster"),
     (
-        assumptions.INSTANCES,
+        "instances",
         launched(at("attention", several=False), module="attention of several"),
         "attention .* and ",
     ),
-    (assumptions.DTYPES, launched(at("rotary"), symbol=lambda s: s.replace("S2_Lb1", "S2_Lb0")), "Lb0E"),
-    (assumptions.DTYPES, launched(at("activation"), symbol=other_dtype), "4Half"),
+    ("dtypes", launched(at("rotary"), symbol=lambda s: s.replace("S2_Lb1", "S2_Lb0")), "Lb0E"),
+    ("dtypes", launched(at("activation"), symbol=other_dtype), "4Half"),
     (
-        assumptions.GRIDS,
+        "grids",
         launched(at("q_norm", **LAST), grid=[7, 4, 1]),
         r"q_norm .*: the grid is \[7, 4, 1\]; expected: \[28",
     ),
-    (assumptions.GRIDS, launched(at("attention", **LAST), grid=[1, 1, 1]), r"\[1, 1, 1\]; expected: \[1, 2, 1\]"),
+    ("grids", launched(at("attention", **LAST), grid=[1, 1, 1]), r"\[1, 1, 1\]; expected: \[1, 2, 1\]"),
     (
-        assumptions.SIZES,
+        "sizes",
         changed(lambda each: each.part == "input_norm", hidden_size=256),
         "norms take rows of 64, 256 elements; expected: 128",
     ),
-    (assumptions.SIZES, changed(at("activation", **LAST), d=255), "`d` = 255; expected: 256"),
-    (assumptions.SIZES, changed(at("cache", **LAST), value_stride=128), "`value_stride` = 128; expected: 512"),
-    (assumptions.SIZES, changed(at("rotary", **LAST), num_kv_heads=4), "`num_kv_heads` = 4; expected: 2"),
-    (assumptions.CONSTANTS, changed(at("attention", **LAST), scale=0.25), "`scale` = 0.25; expected: 0.125"),
-    (assumptions.CONSTANTS, changed(at("attention", number=2, layer=1), num_seqs=2), "`num_seqs` = 2; expected: 1"),
-    (assumptions.CONSTANTS, changed(at("rotary", **LAST), inverse=1), "`inverse` = 1"),
-    (assumptions.EPSILON, changed(at("k_norm", **LAST), epsilon=1e-5), "`epsilon` = 9.99.*e-06; expected: 9.99.*e-07"),
-    (assumptions.VIEWS, changed(at("k_norm", **LAST), input=bytes_on(64)), "k_norm .* `input` = 0x.* 512 bytes behind"),
-    (assumptions.VIEWS, changed(at("cache", **LAST), value=bytes_on(-512)), "cache .* `value` = 0x.* 768 bytes behind"),
+    ("sizes", changed(at("activation", **LAST), d=255), "`d` = 255; expected: 256"),
+    ("sizes", changed(at("cache", **LAST), value_stride=128), "`value_stride` = 128; expected: 512"),
+    ("sizes", changed(at("rotary", **LAST), num_kv_heads=4), "`num_kv_heads` = 4; expected: 2"),
+    ("constants", changed(at("attention", **LAST), scale=0.25), "`scale` = 0.25; expected: 0.125"),
+    ("constants", changed(at("attention", number=2, layer=1), num_seqs=2), "`num_seqs` = 2; expected: 1"),
+    ("constants", changed(at("rotary", **LAST), inverse=1), "`inverse` = 1"),
+    ("epsilon", changed(at("k_norm", **LAST), epsilon=1e-5), "`epsilon` = 9.99.*e-06; expected: 9.99.*e-07"),
+    ("views", changed(at("k_norm", **LAST), input=bytes_on(64)), "k_norm .* `input` = 0x.* 512 bytes behind"),
+    ("views", changed(at("cache", **LAST), value=bytes_on(-512)), "cache .* `value` = 0x.* 768 bytes behind"),
     (
-        assumptions.APART,
+        "apart",
         changed(at("attention", **LAST), query=bytes_on(512)),
         "`query` = 0x.* rotary .* has: `query` = 0x",
     ),
-    (assumptions.APART, changed(at("cache", layer=0), key=bytes_on(512)), "layer 0, cache .* `key` = 0x"),
+    ("apart", changed(at("cache", layer=0), key=bytes_on(512)), "layer 0, cache .* `key` = 0x"),
     (
-        assumptions.RESIDUAL,
+        "residual",
         changed(at("after", **LAST), residual=bytes_on(512)),
         "`residual` = 0x.* input_norm .* `input` =",
     ),
-    (assumptions.IN_PLACE, lambda each: _aliased(each), "add_norm .* `input` = 0x.* as .* has `residual`"),
-    (assumptions.WEIGHTS, changed(at("k_norm"), weight=7), "k_norm .* `weight` = 0x7, as of layer 0, k_norm"),
+    ("in-place", lambda each: _aliased(each), "add_norm .* `input` = 0x.* as .* has `residual`"),
+    ("weights", changed(at("k_norm"), weight=7), "k_norm .* `weight` = 0x7, as of layer 0, k_norm"),
     (
-        assumptions.WEIGHTS,
+        "weights",
         changed(at("add_norm", layer=1, number=4), weight=bytes_on(256)),
         "layer 1, add_norm .*pass 4",
     ),
-    (assumptions.ROPE_TABLE, changed(at("rotary", **LAST), cos_sin_cache=bytes_on(256)), "`cos_sin_cache` = 0x"),
-    (assumptions.ROPE_TABLE, changed(at("rotary", number=5), cos_sin_cache=bytes_on(256)), "pass 5 of 1 token.*pass 1"),
-    (assumptions.INPUTS, changed(at("rotary", **LAST), positions=bytes_on(8)), "`positions` = 0x.* layer 0, rotary"),
-    (assumptions.INPUTS, changed(at("reduce", layer=1), seq_lens=bytes_on(8)), "reduce .* `seq_lens` = 0x"),
-    (assumptions.POOL, lambda each: _pool(each, 1, 7 * 2**40), "`key_cache` = 0x70000000000, as of layer 0, cache"),
-    (assumptions.POOL, lambda each: _pool(each, 1 if each.number == 4 else 9, 7 * 2**40), "pass 4 .* `key_cache` = 0x"),
+    ("rope-table", changed(at("rotary", **LAST), cos_sin_cache=bytes_on(256)), "`cos_sin_cache` = 0x"),
+    ("rope-table", changed(at("rotary", number=5), cos_sin_cache=bytes_on(256)), "pass 5 of 1 token.*pass 1"),
+    ("inputs", changed(at("rotary", **LAST), positions=bytes_on(8)), "`positions` = 0x.* layer 0, rotary"),
+    ("inputs", changed(at("reduce", layer=1), seq_lens=bytes_on(8)), "reduce .* `seq_lens` = 0x"),
+    ("pool", lambda each: _pool(each, 1, 7 * 2**40), "`key_cache` = 0x70000000000, as of layer 0, cache"),
+    ("pool", lambda each: _pool(each, 1 if each.number == 4 else 9, 7 * 2**40), "pass 4 .* `key_cache` = 0x"),
     (
-        assumptions.PAGE,
+        "page",
         lambda each: _strides(each, block_stride=2 * 32 * 128),
         "`block_stride` = 8192.* expected: 16 slots",
     ),
-    (assumptions.PAGE, lambda each: _strides(each, page_stride=256), "`page_stride` = 256"),
+    ("page", lambda each: _strides(each, page_stride=256), "`page_stride` = 256"),
     (
-        assumptions.SHARED_POOL,
+        "shared-pool",
         changed(at("attention", **LAST), value_cache=bytes_on(512)),
         "attention .* `value_cache` = 0x",
     ),
-    (assumptions.SHARED_POOL, changed(at("attention", layer=1), v_scale=bytes_on(512)), "attention .* `v_scale` = 0x"),
-    (assumptions.SHARED_POOL, changed(at("attention", **LAST), stride_v_cache_1=64), "`stride_v_cache_1` = 64"),
-    (assumptions.PARTS, changed(at("reduce", layer=1), segm_max=bytes_on(512)), "reduce .* `segm_max` = 0x"),
-    (assumptions.PARTS, changed(at("reduce", layer=1), output=bytes_on(512)), "reduce .* `output` = 0x"),
+    ("shared-pool", changed(at("attention", layer=1), v_scale=bytes_on(512)), "attention .* `v_scale` = 0x"),
+    ("shared-pool", changed(at("attention", **LAST), stride_v_cache_1=64), "`stride_v_cache_1` = 64"),
+    ("parts", changed(at("reduce", layer=1), segm_max=bytes_on(512)), "reduce .* `segm_max` = 0x"),
+    ("parts", changed(at("reduce", layer=1), output=bytes_on(512)), "reduce .* `output` = 0x"),
     (
-        assumptions.LITERALS,
+        "literals",
         changed(at("activation", **LAST), alpha=2.0),
         "`alpha` = 2.0; expected: as .* `alpha` = 1.0",
     ),
     (
-        assumptions.LITERALS,
+        "literals",
         changed(at("activation", number=5, layer=0), alpha=2.0),
         "pass 5 of 1 token.* `alpha` = 2.0",
     ),
     (
-        assumptions.LITERALS,
+        "literals",
         changed(at("attention", number=2, layer=1), block_table_stride=16),
         "`block_table_stride` = 16",
     ),
     (
-        assumptions.LAUNCHES,
+        "launches",
         launched(at("cache", number=4, layer=0), grid=[7, 2, 1]),
         r"grid: \(2, 1\); expected: \(1, 1\)",
     ),
     (
-        assumptions.LAUNCHES,
+        "launches",
         launched(at("attention", number=2, layer=1), grid=[1, 2, 8]),
         r"grid: \(2, 8\); .* \(2, 16\)",
     ),
     (
-        assumptions.LAUNCHES,
+        "launches",
         launched(at("attention", layer=1), block=[64, 1, 1]),
         r"block: \(64, 1, 1\); expected: \(128",
     ),
     (
-        assumptions.LAUNCHES,
+        "launches",
         launched(at("rotary", number=3, layer=1), block=[64, 1, 1]),
         r"pass 3 .* block: \(64, 1, 1\)",
     ),
-    (assumptions.LAUNCHES, launched(at("reduce", layer=1), shared=64), "shared memory: 64; expected: 0"),
+    ("launches", launched(at("reduce", layer=1), shared=64), "shared memory: 64; expected: 0"),
 ]
 
 
@@ -233,21 +233,26 @@ def launched_in(dump: Path) -> tuple[Launch, ...]:
     return read_recording(process).launches
 
 
+def examine(launches: Sequence[Launch], config: TransformerConfig, *, ended: bool = True) -> Evidence:
+    return gather_evidence(VLLM, launches, config, ended=ended)
+
+
 @pytest.mark.parametrize(
-    ("claim", "doctor", "says"),
-    DOCTORED,
-    ids=[f"{claim.id}-{number}" for number, (claim, _, _) in enumerate(DOCTORED)],
+    ("assumption", "doctor", "says"), DOCTORED, ids=[f"{id}-{number}" for number, (id, _, _) in enumerate(DOCTORED)]
 )
-def test_a_doctored_recording_refutes_its_claim(tmp_path: Path, claim: Claim, doctor: Doctor, says: str) -> None:
+def test_a_doctored_recording_refutes_its_assumption(
+    tmp_path: Path, assumption: str, doctor: Doctor, says: str
+) -> None:
     launches = launched_in(record(tmp_path / "dump", TINY, doctor))
 
     with pytest.raises(Refuted) as caught:
         examine(launches, TINY)
 
-    assert caught.value.claim == claim, caught.value
-    assert re.search(says, caught.value.message), caught.value.message
-    assert caught.value.message.startswith(f"the recording refutes `{claim.id}`: ")
-    assert claim.says in caught.value.help
+    refuted = caught.value
+    assert refuted.assumption.id == assumption, refuted
+    assert re.search(says, refuted.message), refuted.message
+    assert refuted.message.startswith(f"the recording refutes `{assumption}`: ")
+    assert refuted.assumption.says in refuted.help
 
 
 def test_passes_of_several_tokens_are_needed(tmp_path: Path) -> None:
@@ -255,19 +260,21 @@ def test_passes_of_several_tokens_are_needed(tmp_path: Path) -> None:
 
     with pytest.raises(Refuted, match=r"are 1, 1, 1, 1, 1, 1; expected: 1, and some number above 1") as caught:
         examine(launches, TINY)
-    assert caught.value.claim == assumptions.TOKENS
+    assert caught.value.assumption.id == "tokens"
 
 
-def test_every_claim_is_refuted_by_some_recording() -> None:
-    assert {claim.id for claim, _, _ in DOCTORED} | {assumptions.TOKENS.id} == {claim.id for claim in CLAIMS}
-    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
+def test_every_assumption_is_refuted_by_some_recording() -> None:
+    ids = [assumption.id for assumption in VLLM.assumptions]
+
+    assert {id for id, _, _ in DOCTORED} | {"tokens"} == set(ids)
+    assert len(set(ids)) == len(ids)
 
 
-def test_the_document_lists_every_claim() -> None:
+def test_the_document_lists_every_assumption() -> None:
     page = (Path(__file__).parents[2] / "docs" / "recorded-kernels.md").read_text()
 
-    assert re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page.split("| claim |")[1], re.M)[: len(CLAIMS)] == [
-        (claim.id, claim.says) for claim in CLAIMS
+    assert re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page.split("| assumption |")[1], re.M) == [
+        (assumption.id, assumption.says) for assumption in VLLM.assumptions
     ]
 
 
@@ -286,12 +293,12 @@ def test_a_recording_of_another_model_is_refused(tmp_path: Path) -> None:
     examine(launches, TINY)
 
 
-def test_a_model_as_wide_as_a_recorded_head_is_told_the_width(tmp_path: Path) -> None:
+def test_a_model_as_wide_as_a_recorded_head_is_refused_by_its_width(tmp_path: Path) -> None:
     launches = launched_in(record(tmp_path / "dump", TINY))
 
     with pytest.raises(Refuted, match=f"rows of {TINY.hidden} elements; expected: {TINY.head_dim}") as caught:
         examine(launches, replace(TINY, hidden=TINY.head_dim))
-    assert caught.value.claim == assumptions.SIZES
+    assert caught.value.assumption.id == "sizes"
 
 
 ROLES = {"input_norm": "norm", "q_norm": "norm", "k_norm": "norm", "after": "add_norm"}

@@ -1,4 +1,4 @@
-"""A transformer on recorded kernels: what is read from the recording, and the wiring run with stand-ins on the host."""
+"""A transformer on recorded kernels: what is read from the recording, and its layers run with stand-ins on the host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kern.artifact.errors import BadModule
+from kern.artifact.errors import BadModule, UnknownTarget
 from kern.building.atomic_folder import OutputError
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.contracts.text import TextSettings
@@ -38,13 +39,13 @@ from kern.mining import read_recording
 from kern.mining.errors import ModuleMissing, RecordMissing
 from kern.models import kernel_set
 from kern.models.buffers import Limits
-from kern.models.kernel_set import UnknownTarget
 from kern.models.transformer import build_manifest
+from kern.recorded.assumptions import Refuted
+from kern.recorded.evidence import gather_evidence
 from kern.recorded.kernel_set import entries, recorded_kernel_set
+from kern.recorded.library import recorded_kernels
 from kern.recorded.modules import WrongTarget
-from kern.recorded.vllm.assumptions import Refuted
-from kern.recorded.vllm.evidence import examine
-from kern.recorded.vllm.library import recorded_kernels
+from kern.recorded.vllm.engine import VLLM
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.verification.verify import verify
@@ -83,8 +84,9 @@ def built(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def build_tiny(dump: Path, folder: Path, **options: Any) -> None:
-    build("qwen3", folder, **{"random": True, "config": "tiny", "seed": SEED, "capture": dump, **options})
+def build_tiny(dump: Path, folder: Path, *, force: bool = False, **options: Any) -> None:
+    options = {"random": True, "config": "tiny", "seed": SEED, "capture": dump, **options}
+    build(BuildOptions("qwen3", **options), folder, force=force)
 
 
 def manifest_of(folder: Path) -> Manifest:
@@ -117,7 +119,7 @@ def test_the_artifact_is_valid_and_keeps_the_text_contract(built: Path) -> None:
     assert set(manifest_of(built).programs) == {"prefill", "decode", "score", "begin"}
 
 
-def test_every_step_is_pinned_to_the_very_module_that_was_recorded(built: Path, dump: Path) -> None:
+def test_every_step_is_pinned_to_the_module_that_was_recorded(built: Path, dump: Path) -> None:
     recorded = {path.stem for path in dump.glob("*/modules/*.cubin")}
     steps = steps_of(built).values()
 
@@ -145,7 +147,7 @@ def test_a_steps_products_are_our_own_and_a_chunks_are_cublaslts(built: Path) ->
 def test_strides_that_a_single_token_hides_come_from_a_pass_of_several(built: Path) -> None:
     assert TINY.qkv_size == 512
     assert literals_of(built, "q_norm_unfused")[3] == 512  # from token to token in qkv
-    assert literals_of(built, "cache_write_unfused")[7:9] == [128, 512]  # keys have rows of their own, values do not
+    assert literals_of(built, "cache_write_unfused")[7:9] == [128, 512]  # keys have their own rows, values do not
 
 
 def test_addresses_that_no_instance_follows_are_null(built: Path) -> None:
@@ -182,7 +184,7 @@ def test_what_triton_may_have_taken_for_a_multiple_of_16_stays_one(built: Path) 
 
 
 def heads_outside(launch: Launched) -> None:
-    """In a block heads stand outside slots: what vLLM calls HND."""
+    """In a block, heads are outside slots: what vLLM calls HND."""
     strides = {1: TINY.head_dim, 2: 16 * TINY.head_dim}
     if launch.part == "cache":
         launch.values |= {"page_stride": strides[1], "head_stride": strides[2]}
@@ -219,9 +221,9 @@ def shapes(draw: st.DrawFn) -> TransformerConfig:
 def test_a_recording_of_any_shape_gives_a_valid_manifest(config: TransformerConfig, several: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (process,) = record(Path(folder, "dump"), config, prompts=several).iterdir()
-        evidence = examine(read_recording(process).launches, config)
+        evidence = gather_evidence(VLLM, read_recording(process).launches, config)
     sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim)
-    own = cuda_kernels(CudaPlan("sm_90a", sizes), defaultdict(lambda: "0" * 64), qk_norm=True)
+    own = cuda_kernels(CudaPlan("sm_90a", sizes), defaultdict(lambda: "0" * 64))
     kernels = entries(own, recorded_kernels(evidence, config))
 
     assert check(build_manifest(config, kernels, model="any", block=evidence.block)) == ()
@@ -229,7 +231,7 @@ def test_a_recording_of_any_shape_gives_a_valid_manifest(config: TransformerConf
 
 def test_our_own_kernel_takes_a_recorded_ones_place_in_one_impl_block(built: Path, dump: Path, tmp_path: Path) -> None:
     build_tiny(dump, tmp_path / "swapped")
-    build("qwen3", tmp_path / "own", random=True, config="tiny", target="sm_90a", weights=False)
+    build(BuildOptions("qwen3", random=True, config="tiny", target="sm_90a", weights=False), tmp_path / "own")
     manifest, own = manifest_of(tmp_path / "swapped"), manifest_of(tmp_path / "own")
     assert manifest.kernels["silu_mul"].params == own.kernels["silu_mul"].params
     kernels = {**manifest.kernels, "silu_mul": own.kernels["silu_mul"]}
@@ -254,7 +256,7 @@ def test_the_example_puts_a_kernel_in_a_recorded_ones_place(built: Path, tmp_pat
         ((), "usage"),
         ((built, tmp_path / "new"), "exists"),
         ((tmp_path, tmp_path / "x"), "mani"),
-        ((built, built / "inside"), "lies in"),
+        ((built, built / "inside"), "is inside"),
         (
             (shutil.copytree(built, tmp_path / "less", ignore=shutil.ignore_patterns("vllm-*")), tmp_path / "x"),
             "No such",
@@ -273,7 +275,7 @@ def run_example(*arguments: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
 
 
-# The wiring, on stand-ins for the host device that do what vLLM's sources say
+# Layers, on stand-ins for the host device that do what vLLM's sources say
 
 
 @pytest.fixture(scope="module")
@@ -331,12 +333,12 @@ def refused(kind: type[KernError], says: str, folder: Path, dump: Path, **option
 
 def test_what_a_recording_cannot_serve_is_refused(dump: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    refused(UnsupportedModel, "one", out, dump, limits=Limits(sequences=2))
+    refused(UnsupportedModel, "one", out, dump, sequences=2)
     refused(UnknownTarget, "host", out, dump, target="host")
     refused(UnknownTarget, "host", out, dump, target="x86-64-v3")
     refused(RecordMissing, "nowhere", out, tmp_path / "nowhere")
     with pytest.raises(UnsupportedModel, match="qwen3, not llama"):
-        build("llama", out, random=True, config="tiny", capture=dump)
+        build(BuildOptions("llama", random=True, config="tiny", capture=dump), out)
     out.mkdir()
     (out / "letters.txt").touch()
     with pytest.raises(OutputError, match="not an artifact folder"):
@@ -362,7 +364,7 @@ def test_a_module_without_what_was_launched_from_it_is_refused(tmp_path: Path) -
     def other(name: str) -> bytes:
         return module("reduce" if name == "cache" else name)
 
-    refused(Refuted, "holds no reshape_and", tmp_path / "out", record(tmp_path / "other", TINY, images=other))
+    refused(Refuted, "has no reshape_and", tmp_path / "out", record(tmp_path / "other", TINY, images=other))
 
     for number, image in enumerate((b"", b"no code", Path("/proc/self/exe").read_bytes(), module("silu")[:-100])):
         images = {**{name: module(name) for name in FILES}, "silu": image}

@@ -12,7 +12,8 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models
 
 from kern.artifact.weights import open_weights
-from kern.building import build as building
+from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import parameter_shapes, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from support.hf_folder import config_json, save_tensors
@@ -51,7 +52,7 @@ def write_chain(
     library = Tokenizer(models.BPE(vocab={chr(33 + id): int(id) for id in ids}, merges=[]))
     library.decoder = decoders.Fuse()
     library.save(str(checkpoint / "tokenizer.json"))
-    building.build("llama", folder, checkpoint=checkpoint, target=target, draft=draft)
+    build(BuildOptions("llama", checkpoint=checkpoint, target=target, draft=draft), folder)
     if broken is not None:
         spoil(folder / "weights.safetensors", "embedding", broken)
     return folder

@@ -11,6 +11,7 @@ import numpy as np
 
 import kern
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.contracts.text import PAGE
 from kern.runtime.executable import Executable
@@ -31,7 +32,7 @@ class Pair:
         model = save_model(folder / "model", checkpoint)
         draft = save_draft(folder / "draft", reference.config, reference.tensors)
         family = checkpoint.config.family
-        build(family, folder / "built", checkpoint=model, target=target, draft=draft, **options)
+        build(BuildOptions(family, checkpoint=model, target=target, draft=draft, **options), folder / "built")
         self.executable: Executable = kern.load(folder / "built", capacity=CAPACITY, sharing=False)
         self.pages = CAPACITY // PAGE
         self.executable.write("block_table", np.arange(self.pages, dtype=np.int32)[::-1].reshape(1, -1), self.values(1))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kern.capture import find_toolkit
 from kern.capture.library import SOURCES
+from kern.toolchain.cuda_headers import find_toolkit
 
 SUPPORT = Path(__file__).parent
 
@@ -35,7 +35,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a program said, and what was recorded of it."""
+    """What a program printed, and what was recorded of it."""
 
     status: int
     stdout: str

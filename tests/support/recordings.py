@@ -85,7 +85,7 @@ class Recorder:
         return sha256
 
     def kernel(self, symbol: str, module: str | None, sizes: Sequence[int] | None, **values: Any) -> int:
-        """The number of a kernel with parameters of these sizes, told at its first use."""
+        """The number of a kernel with parameters of these sizes, recorded at its first use."""
         key = (symbol, module)
         if key not in self._kernels:
             self._kernels[key] = len(self._kernels)

@@ -17,13 +17,13 @@ from kern.manifest.types import Step
 from kern.manifest.writing import write
 from kern.mining import read_recording
 from kern.mining.recording import process_folders
-from kern.models.precision import RECORDED
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import weight_group, write_weights
+from kern.models.weights import RECORDED, weight_group, write_weights
+from kern.recorded.evidence import gather_evidence
 from kern.recorded.kernel_set import entries
-from kern.recorded.vllm.evidence import examine
-from kern.recorded.vllm.library import module_file, recorded_kernels
+from kern.recorded.library import recorded_kernels
+from kern.recorded.vllm.engine import VLLM
 from kern.recorded.vllm.param_bindings import SOURCES
 from kern.recorded.vllm.signatures import SIGNATURES
 from support.host_modules import shared_object
@@ -57,13 +57,13 @@ def host_module(name: str, config: TransformerConfig) -> bytes:
 
 
 def _abi(name: str) -> dict[str, str]:
-    """Each role's parameters as an ABI string has them: an address that is not wired is passed as a number."""
+    """Each role's parameters as an ABI string has them: an address without a binding is passed as a number."""
     types: dict[str, str] = {}
     for source in SOURCES:
         if source.single is None or source.parts != ("attention",) or source.single == (name == "attention of one"):
             role = {"input_norm": "norm", "q_norm": "norm", "k_norm": "norm"}.get(source.parts[0], source.parts[0])
             signature = next(signature for signature in SIGNATURES if signature.role == role)
-            kinds = (scalar or ("ptr" if param in source.wires else "i64") for param, scalar in signature.params)
+            kinds = (scalar or ("ptr" if param in source.bindings else "i64") for param, scalar in signature.params)
             types[role] = f'"{",".join(kinds)}"'
     return types
 
@@ -72,7 +72,7 @@ def build_for_host(dump: Path, folder: Path, config: TransformerConfig, seed: in
     """The artifact of a recording whose modules are for the host: what `build` makes of one for a GPU."""
     (process,) = process_folders(dump)
     recording = read_recording(process)
-    evidence = examine(recording.launches, config)
+    evidence = gather_evidence(VLLM, recording.launches, config)
     recorded = recorded_kernels(evidence, config)
     own = {**compile_host_modules(host_target()), "embedding_bf16.so": host_module("embedding", config)}
     hashes = {name: hashlib.sha256(image).hexdigest() for name, image in own.items()}
@@ -98,7 +98,7 @@ def build_for_host(dump: Path, folder: Path, config: TransformerConfig, seed: in
     checkpoint = RandomCheckpoint(config, seed)
     (folder / KERNELS).mkdir(parents=True)
     (folder / MANIFEST).write_text(write(manifest))
-    modules = own | {module_file(sha256): recording.module(sha256) for sha256 in recording.modules}
+    modules = own | {VLLM.module_file(sha256): recording.module(sha256) for sha256 in recording.modules}
     steps = (step for kernel in manifest.kernels.values() for step in kernel.impl.steps)
     for name in {step.cubin for step in steps if step.cubin is not None}:
         (folder / KERNELS / name).write_bytes(modules[name])

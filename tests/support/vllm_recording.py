@@ -1,7 +1,7 @@
 """A recording as vLLM leaves one: the launches of its eager forward passes, on kernels of the same names and layouts.
 
 The kernels do nothing; they are compiled so that their files have the symbols and parameters that the recording shows.
-A doctor may change each launch before it is written: what a real recording would show if the wiring were another.
+A doctor may change each launch before it is written: what a real recording would show if the engine launched otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kern.checkpoints.config import TransformerConfig
-from kern.recorded.vllm.signatures import SIGNATURES, Signature
+from kern.recorded.signatures import Signature
+from kern.recorded.vllm.signatures import SIGNATURES
 from support.nvrtc import cubin
 from support.recordings import Allocator, Recorder, packed
 
@@ -54,7 +55,7 @@ def module(name: str, target: str | None = None) -> bytes:
     kernels = []
     for symbol in FILES[name]:
         params = ", ".join(f"{_TYPES[scalar]} p{i}" for i, (_, scalar) in enumerate(signature_of(symbol).params))
-        # What is written tells apart modules whose kernels are alike.
+        # What is written differs between modules whose kernels are alike.
         kernels.append(f'extern "C" __global__ void {symbol}({params}) {{ if (p0) *(int*)p0 = {len(name)}; }}')
     return cubin("\n".join(kernels), target or ("sm_90" if symbol.startswith("_Z") else "sm_90a"))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kern.capture import find_toolkit, recorder_library
+from kern.capture import recorder_library
 from kern.capture.errors import RecorderNotBuilt
-from kern.toolchain.cuda_headers import HeadersMissing
+from kern.toolchain.cuda_headers import HeadersMissing, find_toolkit
 
 HEADERS = ("cupti_callbacks.h", "cuda.h")
 
@@ -53,7 +53,7 @@ def test_a_toolkit_has_cupti_in_one_of_its_places(
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_half_of_the_headers_is_none(
+def test_half_of_the_headers_is_not_enough(
     without_wheels: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     headers(tmp_path / "include", name)
@@ -63,7 +63,7 @@ def test_half_of_the_headers_is_none(
 
 
 @pytest.mark.parametrize("made", ["nothing", "no folder", "a file", "half of it"])
-def test_a_wrong_toolkit_is_named_and_no_other_taken_for_it(
+def test_a_wrong_toolkit_is_named_and_not_replaced_by_another(
     without_wheels: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: str
 ) -> None:
     headers(tmp_path / "nowhere" / "include", *HEADERS)

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 
 import kern
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.checkpoints.config import preset
 from kern.checkpoints.gguf_checkpoint import GgufCheckpoint
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
@@ -45,7 +46,10 @@ def test_rounds_on_the_host_device_are_those_that_were_measured(tmp_path: Path) 
     save_draft(tmp_path / "draft", draft, "card")
 
     save_model(tmp_path / "model", CHECKPOINT)
-    build("llama", tmp_path / "built", checkpoint=tmp_path / "model", draft=tmp_path / "draft", target="host")
+    build(
+        BuildOptions("llama", checkpoint=tmp_path / "model", draft=tmp_path / "draft", target="host"),
+        tmp_path / "built",
+    )
     with kern.load(tmp_path / "built", capacity=64) as executable:
         generator = Generator(executable, Tokenizer.load(tmp_path / "built"), spec=True)
         generations = [generator.generate(ids, max_tokens=TOKENS, ignore_stop=True) for ids in prompts]

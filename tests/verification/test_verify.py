@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kern
-from kern.artifact.errors import ArtifactError, BadTarget
+from kern.artifact.errors import ArtifactError, UnknownTarget
 from kern.device.host.target import host_target
 from kern.verification.verify import Unreadable
 from support.toy import toy_artifact
@@ -91,7 +91,7 @@ def test_the_target_is_what_the_kernels_must_run_on(toy: Path) -> None:
     assert kern.verify(toy, host_target()).ok
     report = kern.verify(toy, "sm_90")
     assert ["sm_90" in located.diagnostic.message for located in report.diagnostics] == [True]
-    with pytest.raises(BadTarget):
+    with pytest.raises(UnknownTarget):
         kern.verify(toy, "sparc")
 
 

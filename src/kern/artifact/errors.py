@@ -22,4 +22,4 @@ BadModule = variant(
     help="build the kernels again, or take the file out of the folder",
 )
 BadWeights = variant(ArtifactError, "bad-weights", "A weights file is not a complete and consistent safetensors file.")
-BadTarget = variant(ArtifactError, "bad-target", "kern does not know the target.", exit_code=2)
+UnknownTarget = variant(ArtifactError, "unknown-target", "The target is unknown or not supported.", exit_code=2)

@@ -1,4 +1,4 @@
-"""Writing a folder that takes another's place in one step, as a whole or not at all."""
+"""Writing a folder that replaces another one in one step, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OutputError = variant(KernError, "output-unwritable", "The output folder cannot 
 
 
 def check_output(output: Path, force: bool) -> None:
-    """Raises OutputError for what must not be replaced: anything without force, with it what is no artifact folder."""
+    """Raises OutputError for what must not be replaced: anything, or with `force` what is not an artifact folder."""
     if not os.path.lexists(output):
         return
     if not force:
@@ -36,10 +36,10 @@ def check_output(output: Path, force: bool) -> None:
 
 @contextmanager
 def replacing(output: Path, force: bool) -> Iterator[Path]:
-    """A new folder beside `output` that takes its place if the body succeeds, and goes if it fails.
+    """A new folder next to `output` that replaces it if the body succeeds, and is removed if it fails.
 
-    Who reads the folder that was there when it is replaced goes on reading it: it is removed when they have finished.
-    Raises OutputError, also for an OSError of the body: it is to do nothing but write.
+    Readers of the old folder can go on reading it: it is removed when they have finished.
+    Raises OutputError, also for an OSError of the body, which must do nothing but write.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def replacing(output: Path, force: bool) -> Iterator[Path]:
 
 
 def _await_readers(replaced: Path, held: ExitStack) -> None:
-    """Wait for those who read what was replaced, if anything was. Its manifest goes first: they look for it."""
+    """Wait for the readers of what was replaced, if anything was. Its manifest is removed first: they look for it."""
     if os.path.exists(replaced):
         held.callback(os.close, locked_alone(replaced))
         (replaced / MANIFEST).unlink(missing_ok=True)
@@ -74,10 +74,10 @@ def _is_replaceable(output: Path) -> bool:
 
 
 def _swap(new: Path, output: Path, old: Path) -> None:
-    """Put `new` in the place of `output`.
+    """Rename `new` to `output`.
 
-    What stood there goes to where `new` was, in the same instant. A system that cannot do that moves it to
-    `old` first, and back if anything stops it between the two moves.
+    What was there is renamed to `new` by the same call. A system that cannot do that renames it to `old` first, and
+    back if anything fails between the two.
     """
     if _exchange(new, output):
         return
@@ -92,7 +92,7 @@ def _swap(new: Path, output: Path, old: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two paths change places by renameat2(2). False where that is not to be had, or one is not there."""
+    """Exchange two paths by renameat2(2). False where the system cannot, or one of them does not exist."""
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     if renameat2 is None:
         return False
@@ -102,5 +102,5 @@ def _exchange(one: Path, other: Path) -> bool:
 def _remedy(error: OSError, output: Path) -> str:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "give another folder"
-    standing = next(parent for parent in output.absolute().parents if os.path.exists(parent))
-    return f"free some disk space: {shutil.disk_usage(standing).free:,} bytes are free"
+    existing = next(parent for parent in output.absolute().parents if os.path.exists(parent))
+    return f"free some disk space: {shutil.disk_usage(existing).free:,} bytes are free"

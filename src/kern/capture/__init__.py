@@ -4,13 +4,10 @@ from kern.capture.command import run_recorded
 from kern.capture.errors import CaptureError
 from kern.capture.library import recorder_library
 from kern.capture.summary import ProcessSummary, summarize
-from kern.toolchain.cuda_headers import Toolkit, find_toolkit
 
 __all__ = [
     "CaptureError",
     "ProcessSummary",
-    "Toolkit",
-    "find_toolkit",
     "recorder_library",
     "run_recorded",
     "summarize",

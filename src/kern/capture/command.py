@@ -14,15 +14,15 @@ from kern.capture.errors import CommandNotStarted, DumpUnusable, InjectionTaken
 
 _INJECTION = "CUDA_INJECTION64_PATH"
 _OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-"""They reach the command too, and this process waits for what it makes of them."""
+"""They reach the command too, and this process waits for the command to handle them."""
 _OF_A_PROCESS = (signal.SIGTERM, signal.SIGHUP)
-"""They are handed on."""
+"""They are passed on."""
 
 
 def run_recorded(command: Sequence[str], dump: Path, library: Path, cupti: Path | None) -> int:
     """Run `command` on this process's own stdin, stdout and stderr, recorded into `dump`; its exit status.
 
-    A command that a signal ended gives 128 + its number. `cupti` serves programs that bring no libcupti of their own.
+    A command that a signal ended gives 128 + its number. `cupti` is for programs that have no libcupti.
     Raises InjectionTaken, DumpUnusable, CommandNotStarted.
     """
     if os.environ.get(_INJECTION):
@@ -56,7 +56,7 @@ def _prepare(dump: Path) -> list[Path]:
     if used:
         raise DumpUnusable(
             f"{dump} is not empty",
-            "a recording goes into a folder of its own: name a new one, or remove this one first",
+            "a recording needs an empty folder: name a new one, or remove this one first",
         )
     if not writable:
         raise DumpUnusable(f"{dump} may not be written", "name another folder")
@@ -76,7 +76,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 @contextmanager
 def _handled(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle signals, but for those that this process was told to ignore: the command ignores them as well.
+    """Handle signals, except those that this process ignores: the command ignores them as well.
 
     A handler that does nothing is not SIG_IGN, which the command would inherit.
     """

@@ -1,4 +1,4 @@
-"""What can keep a program from being recorded, each kind of failure its own type."""
+"""The errors of recording a program."""
 
 from __future__ import annotations
 

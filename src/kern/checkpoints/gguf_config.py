@@ -18,7 +18,7 @@ def from_gguf(
 ) -> TransformerConfig:
     """Read GGUF metadata (`llama.block_count`, ...). Raises UnsupportedModel.
 
-    `rows` is the height of the embedding, the vocabulary size if the metadata has none. `divisors` are the values of
+    `rows` is the height of the embedding, the default of the vocabulary size. `divisors` are the values of
     the tensor `rope_freqs.weight`.
     """
     family = _family(metadata)

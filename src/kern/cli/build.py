@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kern.building.build import build
+from kern.building.options import BuildOptions
 from kern.cli.terminal import Progress, bar, binary, printable
 from kern.manifest.counts import counted
-from kern.models.buffers import Limits
 
 
 class _Stages:
@@ -29,50 +29,17 @@ class _Stages:
         self._bar(done, total)
 
 
-def build_folder(
-    name: str,
-    output: Path,
-    *,
-    checkpoint: Path | None,
-    random: bool,
-    seed: int | None,
-    config: str | None,
-    target: str,
-    limits: tuple[int, int],
-    force: bool,
-    weights: bool,
-    capture: Path | None,
-    draft: str | None,
-    taps_before: bool,
-    strict: bool,
-) -> None:
-    """Build; print notes and warnings, then what was written. `limits` are the most sequences and tokens of a call."""
-    sequences, chunk = limits
+def build_folder(options: BuildOptions, output: Path, force: bool) -> None:
+    """Build; print notes and warnings, then what was written."""
     start = time.perf_counter()
     with ExitStack() as resources:
-        built = build(
-            name,
-            output,
-            checkpoint=checkpoint,
-            random=random,
-            seed=seed,
-            config=config,
-            target=target,
-            limits=Limits(chunk=chunk, sequences=sequences),
-            force=force,
-            weights=weights,
-            capture=capture,
-            draft=draft,
-            taps_before=taps_before,
-            strict=strict,
-            progress=_Stages(resources),
-        )
+        built = build(options, output, force=force, progress=_Stages(resources))
     for note in built.notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     for warning in built.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
     programs, kernels = counted(len(built.manifest.programs), "program"), counted(len(built.manifest.kernels), "kernel")
-    size = f"{binary(built.weight_bytes)} of weights" if weights else "no weights"
+    size = f"{binary(built.weight_bytes)} of weights" if options.weights else "no weights"
     seconds = time.perf_counter() - start
     print(
         f"{printable(str(output))}: for {built.target}, {programs}, {kernels}, {size}, {seconds:.1f} s",

@@ -10,14 +10,14 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from kern.capture import find_toolkit
 from kern.cli.outputs import json_text
 from kern.device import open_device
 from kern.device.base import DeviceError
 from kern.device.host.target import host_target
-from kern.kernels.compile_host import check_compiler, compiler_command
+from kern.kernels.compile_host import check_host_compiler
 from kern.manifest.errors import KernError, install_hint
-from kern.toolchain.cuda_headers import HeadersMissing
+from kern.toolchain.cc import compiler_command
+from kern.toolchain.cuda_headers import HeadersMissing, find_toolkit
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _compiler() -> Finding:
     """The C compiler, if it compiles a test program."""
     name, purpose = "C compiler", "building for the host, and recording"
     try:
-        check_compiler(host_target())
+        check_host_compiler(host_target())
     except KernError as error:
         return Finding(name, None, purpose, str(error))
     lines = _output([*compiler_command(), "--version"])

@@ -11,7 +11,7 @@ from contextlib import suppress
 import kern
 import kern.artifact.codes
 import kern.manifest.codes
-import kern.verifier.codes
+import kern.verifier.verify
 from kern.cli.errors import UsageError
 from kern.manifest.diagnostics import Code, Example
 from kern.manifest.errors import KernError, variant
@@ -34,7 +34,7 @@ UnknownCode = variant(UsageError, "unknown-code", "No diagnostic or error has th
 
 def all_codes() -> Mapping[str, Code]:
     """The code of every diagnostic, in order."""
-    found = {**kern.manifest.codes.CODES, **kern.verifier.codes.CODES, **kern.artifact.codes.CODES}
+    found = {**kern.manifest.codes.CODES, **kern.verifier.verify.CODES, **kern.artifact.codes.CODES}
     return dict(sorted(found.items()))
 
 
@@ -93,9 +93,9 @@ def explanation(code: Code) -> str:
     """A diagnostic's meaning as Markdown, as docs/diagnostics.md has it."""
     lines = [f"### {code.id}: {code.title}", "", code.explanation, ""]
     if isinstance(code.example, Example):
-        lines += [*_edits("Refused", code.example.failing), *_edits("Accepted", code.example.mended)]
+        lines += [*_edits("Refused", code.example.failing), *_edits("Accepted", code.example.fixed)]
     else:
-        lines += [f"Refused: {code.example.failing}", "", f"Accepted: {code.example.mended}", ""]
+        lines += [f"Refused: {code.example.failing}", "", f"Accepted: {code.example.fixed}", ""]
     return "\n".join(lines)
 
 

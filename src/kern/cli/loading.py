@@ -93,7 +93,7 @@ def report(
         return
     manifest, plan = executable.manifest, executable.memory_plan
     classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
-    externs = sum(step.extern is not None for kernel in manifest.kernels.values() for step in kernel.impl.steps)
+    operators = sum(step.operator is not None for kernel in manifest.kernels.values() for step in kernel.impl.steps)
     symbols = ", ".join(f"{name} {symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items())
     states = ", ".join(f"{name} {binary(size)}" for name, size in plan.sizes.states.items())
     programs = ", ".join(f"{name} ({len(program.dispatches)})" for name, program in manifest.programs.items())
@@ -103,7 +103,7 @@ def report(
         "states": states or "none",
         "buffers": ", ".join(f"{count} {name}" for name, count in classes.items()),
         "kernels": f"{len(manifest.kernels)} in {counted(len(executable.resolution.modules), 'file')}"
-        + (f", {counted(externs, 'step')} built in" if externs else ""),
+        + (f", {counted(operators, 'step')} built in" if operators else ""),
         "programs": programs,
         "graphs": ", ".join(f"{program} of {tokens}" for program, tokens in graphs) or "none",
         "memory": f"weights {binary(plan.weights)}, states {binary(plan.states.size)}, inputs and outputs "

@@ -1,4 +1,4 @@
-"""A pass's repeated block for people: its launches, and which of them are given the same memory."""
+"""The repeated block of a pass, as a table: its launches, and which of them are given the same memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kern.mining.symbols import short
 
 
 def shown_blocks(passes: Sequence[Pass]) -> tuple[tuple[Pass, Block], ...]:
-    """The blocks to show: that of the commonest variant, and that of the pass with the most tokens if it differs.
+    """The blocks to show: that of the most common variant, and that of the pass with the most tokens if it differs.
 
-    Of passes that repeat nothing none is shown.
+    None is shown for passes that repeat nothing.
     """
     repeating = [(each, each.block) for each in passes if each.block is not None]
     if not repeating:

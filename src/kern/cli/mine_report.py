@@ -1,4 +1,4 @@
-"""The analysis of a record for people, at 100 columns: passes, the block they repeat, kernels, what did not fit."""
+"""The report of `kern mine`, at 100 columns: passes, the block they repeat, kernels, what did not fit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kern.cli.tables import printer, safe, shown, table
 from kern.manifest import expressions
 from kern.manifest.counts import counted, number
 from kern.mining import Kernel, MinedProcess, Pass
-from kern.mining.callsites import CallSite, FittedNumber
 from kern.mining.events import WORD
+from kern.mining.mine import CallSite, FittedNumber
 from kern.mining.pointers import PointerUse
 from kern.mining.symbols import readable, short
 from kern.mining.token_count import Explained
@@ -39,7 +39,7 @@ def show(process: MinedProcess) -> None:
     for line in head(process.recording):
         print(line)
     if not process.passes:
-        print("no passes: nothing that the kernels are given recurs at one distance")
+        print("no passes: nothing that kernels are given recurs at one distance")
         return
     print("")
     for line in _reference_lines(process):
@@ -91,10 +91,10 @@ def _some(counts: Iterable[int]) -> str:
 
 
 def _passes_table(passes: Sequence[Pass]) -> Any:
-    """Passes in a row of equal tokens, launches and variant share a line; where there are graphs, they are told."""
+    """Consecutive passes of equal tokens, launches and variant share a line; graphs have a column if there are any."""
     graphs = any(map(_in_graphs, passes))
-    told = [" in graphs"] if graphs else []
-    rows = table("passes", " tokens", " launches", *told, " variant", "blocks", " ms to launch")
+    column = [" in graphs"] if graphs else []
+    rows = table("passes", " tokens", " launches", *column, " variant", "blocks", " ms to launch")
     alike = groupby(passes, key=lambda each: (each.tokens, each.variant, len(each.launches), _in_graphs(each)))
     runs, more = shown([(key, list(run)) for key, run in alike], "row")
     for (_, _, launches, replayed), same in runs:
@@ -130,7 +130,7 @@ def _kernels_table(process: MinedProcess) -> Any:
     """The kernels that passes launch more than twice; all kernels where none is."""
     rows = table("kernel", "module", " sites", "grid", "numbers")
     found = list(_by_kernel(process.sites).values())
-    often = [sites for sites in found if max(site.site.count for site in sites) > RARE] or found
+    often = [sites for sites in found if max(site.count for site in sites) > RARE] or found
     shown_ones, more = shown(often, "kernel")
     for sites in shown_ones:
         kernel = sites[0].kernel
@@ -169,7 +169,7 @@ def _outcome(each: FittedNumber) -> str:
 
 
 def _parameters(process: MinedProcess) -> Iterator[Any]:
-    """The parameters of kernels that stand in the shown blocks, or of all where there is no block."""
+    """The parameters of kernels in the shown blocks, or of all where there is no block."""
     wanted: dict[tuple[str, str], None] = {}
     for each, block in shown_blocks(process.passes):
         for launch in each.launches[block.first : block.first + block.period]:
@@ -188,14 +188,14 @@ def _named_kernel(kernel: Kernel) -> str:
 
 
 def _indented(pairs: Iterable[tuple[str, str]]) -> Any:
-    """Lines below a kernel's name: what each is about, and what is to be said; long ones go on below themselves."""
+    """Lines below a kernel's name: what each is about, and its text, which wraps in its own column."""
     from rich.table import Table
 
     rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=True)
     rows.add_column(justify="right", min_width=9, no_wrap=True)
     rows.add_column(overflow="fold")
-    for about, told in pairs:
-        rows.add_row(safe(about), safe(told))
+    for about, text in pairs:
+        rows.add_row(safe(about), safe(text))
     return rows
 
 
@@ -215,15 +215,15 @@ def _kernel_parameters(sites: Sequence[CallSite]) -> Iterator[tuple[str, str]]:
     texts = []
     for param, size in enumerate(kernel.layout.sizes):
         if size > WORD:
-            places = {use.at for use in pointers[param]}
-            texts.append(f"struct of {size} bytes" + (f" with {counted(len(places), 'address')}" if places else ""))
+            offsets = {use.at for use in pointers[param]}
+            texts.append(f"struct of {size} bytes" + (f" with {counted(len(offsets), 'address')}" if offsets else ""))
         elif pointers[param]:
             texts.append(_pointer_text(pointers[param]))
         else:
             texts.append(_number_text(numbers[f"param {param}"]))
-    for told, group in groupby(enumerate(texts), key=lambda entry: entry[1]):
+    for text, group in groupby(enumerate(texts), key=lambda entry: entry[1]):
         params = [param for param, _ in group]
-        yield str(params[0]) if len(params) == 1 else f"{params[0]} … {params[-1]}", told
+        yield str(params[0]) if len(params) == 1 else f"{params[0]} … {params[-1]}", text
 
 
 def _pointer_text(uses: Sequence[PointerUse]) -> str:
@@ -249,7 +249,7 @@ def _number_text(found: Sequence[FittedNumber]) -> str:
     if not found:
         return "never seen"
     outcomes = Counter(_outcome(each) for each in found)
-    types = "/".join(sorted({each.number.type for each in found}))
+    types = "/".join(sorted({each.type for each in found}))
     parts = [
         value + (f" ({counted(count, 'site')})" if len(outcomes) > 1 else "")
         for value, count in outcomes.most_common(OUTCOMES)
@@ -259,14 +259,14 @@ def _number_text(found: Sequence[FittedNumber]) -> str:
 
 
 def _unfit(process: MinedProcess) -> Iterator[Any]:
-    """The numbers that did not fit, by kernel; of one number's reasons the commonest."""
+    """The numbers that did not fit, by kernel, with the most common reasons of each."""
     found: defaultdict[tuple[str, str], defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     kernels: dict[tuple[str, str], Kernel] = {}
     for site in process.sites:
         for each in site.numbers:
             if each.fit.status == "unfit":
                 kernels[site.kernel.key] = site.kernel
-                found[site.kernel.key][f"{each.name} ({each.number.type})"][each.fit.why] += 1
+                found[site.kernel.key][f"{each.name} ({each.type})"][each.fit.why] += 1
     unfit, more = shown(sorted(found.items()), "kernel")
     for key, numbers in unfit:
         yield _named_kernel(kernels[key])
@@ -279,11 +279,11 @@ def _unfit(process: MinedProcess) -> Iterator[Any]:
         times = f"launched {counted(left.count, 'time')} in pass {left.index} and {left.usual} in others"
         yield safe(f"not compared: {short(left.kernel.symbol)}, {times}")
     if (rest := len(process.unaligned) - UNALIGNED) > 0:
-        yield f"and {counted(rest, 'kernel')} more that a pass launches another number of times than the others"
+        yield f"and {counted(rest, 'kernel')} more that a pass does not launch as often as the others"
 
 
 def _reasons(name: str, reasons: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Why a number of a kernel's sites follows no expression: the commonest reasons, and how many sites have others."""
+    """Why a number of a kernel's sites follows no expression: the most common reasons, and a count of others."""
     shown = reasons.most_common(OUTCOMES)
     for why, count in shown:
         yield f"  {name}", f"{counted(count, 'site')}: {why}"

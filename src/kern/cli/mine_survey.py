@@ -1,4 +1,4 @@
-"""`kern mine --abi` for people: how kernels take their parameters, and which a manifest could launch."""
+"""`kern mine --abi` as tables: how kernels take their parameters, and which a manifest could launch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def head(recording: Recording) -> Iterator[str]:
     if more:
         yield more
     if recording.torn:
-        yield "the last line of the record was cut off, and is left out"
+        yield "the last line of the recording was cut off, and is left out"
     if not recording.ended:
         yield "the process did not exit regularly, so its last launches may be missing"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from kern.files.whole_file import whole_file
 from kern.manifest.errors import KernError, variant
 
 Writing = Callable[[BinaryIO], object]
@@ -33,23 +33,19 @@ def check_path(what: str, path: Path) -> None:
 def write_files(what: str, contents: Mapping[Path, Writing]) -> None:
     """Write every file under another name, and rename them once all are complete. Raises Unwritable."""
     with ExitStack() as stack:
-        whole = {path: _written(what, path, content, stack) for path, content in contents.items()}
-        for path, part in whole.items():
-            try:
-                os.replace(part, path)
-            except OSError as error:
-                raise _unwritable(what, path, error) from error
-
-
-def _written(what: str, path: Path, content: Writing, stack: ExitStack) -> Path:
-    """The content in a temporary file next to `path`."""
-    try:
-        part = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".kern-", dir=path.parent)), "part")
-        with part.open("wb") as file:
+        for path, content in contents.items():
+            file = stack.enter_context(_whole(what, path))
             content(file)
+            file.flush()  # an error of this file is raised before another is renamed
+
+
+@contextmanager
+def _whole(what: str, path: Path) -> Iterator[BinaryIO]:
+    try:
+        with whole_file(path) as file:
+            yield file
     except OSError as error:
         raise _unwritable(what, path, error) from error
-    return part
 
 
 def _unwritable(what: str, path: Path, error: OSError) -> KernError:

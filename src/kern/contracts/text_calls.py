@@ -8,8 +8,9 @@ from math import prod
 from typing import Final
 
 from kern.contracts.text import PAGE, PAGES, SEQS, STEP_INPUTS, TOKENS, TextSettings, round_calls
+from kern.manifest.effects import buffers_used, dispatch_accesses
 from kern.manifest.params import DTYPE_BYTES
-from kern.manifest.references import buffer_args, buffers_used, program_symbols, symbol_range
+from kern.manifest.references import program_symbols, symbol_range
 from kern.manifest.types import Buffer, Manifest
 
 _GIVEN: Final = (TOKENS.sym, SEQS.sym, PAGES.sym)
@@ -93,17 +94,18 @@ def wrong_embedding(manifest: Manifest, settings: TextSettings, calls: tuple[Tex
     found = []
     for call in calls:
         for dispatch in manifest.programs[call.program].dispatches:
-            given = list(buffer_args(manifest, dispatch))
-            weights = [arg for _, arg in given if manifest.buffers[arg.buf].class_ == "weight"]
-            if weights and any(param.reads and arg.buf in _IDS for param, arg in given):
+            accesses = dispatch_accesses(manifest.kernels[dispatch.kernel], dispatch)
+            given = [access for access in accesses if access.kind == "buffer"]
+            weights = [access for access in given if manifest.buffers[access.name].class_ == "weight"]
+            if weights and any(access.reads and access.name in _IDS for access in given):
                 found.append((call.program, weights))
-    names = {each.buf for _, weights in found for each in weights}
+    names = {each.name for _, weights in found for each in weights}
     if settings.embedding not in names:
         others = f", but with {', '.join(sorted(names))}" if names else ""
         yield f"no kernel takes token ids together with the embedding, weight {settings.embedding}{others}"
     for program, weights in found:
-        if not any(rows_of(manifest.buffers[each.buf], each.offset) >= settings.vocabulary for each in weights):
-            together = ", ".join(each.buf for each in weights)
+        if not any(rows_of(manifest.buffers[each.name], each.offset) >= settings.vocabulary for each in weights):
+            together = ", ".join(each.name for each in weights)
             yield f"program {program} looks {settings.vocabulary} ids up in {together}, which has fewer rows"
 
 

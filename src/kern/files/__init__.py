@@ -1,1 +1,1 @@
-"""Files and folders of the user's: opened safely, kept in a cache, written as a whole."""
+"""The user's files and folders: opened safely, kept in a cache, written as a whole."""

@@ -1,4 +1,4 @@
-"""Opening files that others may have put there: regular ones alone, and never waiting for a writer."""
+"""Opening files that others may have put there: only regular ones, and without waiting for a writer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ class NotRegular(OSError):
 
 
 def open_regular(path: str | Path, *, flags: int = 0, dir_fd: int | None = None) -> int:
-    """A descriptor to read the regular file at `path` by; `flags` are added. Raises NotRegular, OSError, ValueError."""
-    descriptor = os.open(path, _FLAGS | flags, dir_fd=dir_fd)
+    """A descriptor to read the regular file at `path` by; `flags` are added. Raises NotRegular, OSError, ValueError.
+
+    A file that `flags` create is for its owner only.
+    """
+    descriptor = os.open(path, _FLAGS | flags, 0o600, dir_fd=dir_fd)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotRegular

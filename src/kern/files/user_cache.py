@@ -1,7 +1,8 @@
-"""Where kern keeps what it fetches, compiles or measures once for a user, and which of it may be trusted.
+"""The user's cache of what kern fetches, compiles or measures once, and which of it may be trusted.
 
 What another user may have written is not used: a file counts if it is a regular file of this user or of root that
-nobody else may write, in such a folder. Files are opened first and judged then, so that they cannot be exchanged.
+nobody else may write, in such a folder. Files are opened first and checked then, so that they cannot be exchanged in
+between.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
+from kern.files.regular_file import NotRegular, open_regular
 from kern.manifest.errors import KernError, variant
 
 NAME_ANOTHER: Final = "name a folder that can be written, by its absolute path, in XDG_CACHE_HOME"
 """What to do about a cache that cannot be used."""
 
-_OPEN: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _ROOT: Final = 0
 
@@ -37,7 +38,7 @@ class CacheIgnored(UserWarning):
 def user_cache() -> Path:
     """`$XDG_CACHE_HOME/kern`, or `~/.cache/kern` where the variable holds no absolute path.
 
-    So the XDG Base Directory Specification has it: a relative path is to be ignored. Raises NoCacheFolder where there
+    As the XDG Base Directory Specification says, a relative path is ignored. Raises NoCacheFolder where there
     is no home folder either.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
@@ -48,7 +49,7 @@ def user_cache() -> Path:
 
 
 def make_cache(folder: Path) -> None:
-    """Make the folder if it is not there, for its owner alone. Raises OSError, UntrustedCache."""
+    """Make the folder if it does not exist, for its owner only. Raises OSError, UntrustedCache."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     os.close(_folder(folder))
@@ -58,14 +59,14 @@ def open_trusted(path: Path) -> BufferedReader:
     """A file of the cache, open for reading. Raises OSError where it does not open, UntrustedCache."""
     folder = _folder(path.parent)
     try:
-        return os.fdopen(_file(path, folder, os.O_RDONLY), "rb")
+        return os.fdopen(_file(path, folder, 0), "rb")
     finally:
         os.close(folder)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file of the cache, which is made if it is not there. Raises OSError, UntrustedCache."""
+    """Hold the lock of a file of the cache, which is made if it does not exist. Raises OSError, UntrustedCache."""
     folder = _folder(path.parent)
     try:
         descriptor = _file(path, folder, os.O_RDWR | os.O_CREAT)
@@ -91,18 +92,15 @@ def _folder(path: Path) -> int:
 def _file(path: Path, folder: int, flags: int) -> int:
     help = "remove it; it will be made again"
     try:
-        descriptor = os.open(path.name, flags | _OPEN, 0o600, dir_fd=folder)
+        descriptor = open_regular(path.name, flags=flags | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UntrustedCache(f"{path} is not used: it is a link", help) from None
-        if error.errno in (errno.EISDIR, errno.ENXIO):
+        if isinstance(error, NotRegular) or error.errno in (errno.EISDIR, errno.ENXIO):
             raise UntrustedCache(f"{path} is not used: it is not a regular file", help) from None
         raise
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UntrustedCache(f"{path} is not used: it is not a regular file", help)
-        _check(path, status, help)
+        _check(path, os.fstat(descriptor), help)
     except UntrustedCache:
         os.close(descriptor)
         raise

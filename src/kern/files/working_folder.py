@@ -1,6 +1,6 @@
-"""Folders for work under way: gone afterwards, and where a process was killed, when the next one begins such work.
+"""Temporary folders: removed afterwards, or where a process was killed, when the next one makes such a folder.
 
-Whoever works in a folder holds a lock on it, which ends with the process. A folder that can be locked is nobody's.
+The process that uses a folder holds a lock on it, which ends with the process. A folder that can be locked is unused.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _RANDOM = 8
 def working_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A new folder in `parent`, or where temporary files go, that is removed on the way out with all that it holds.
 
-    `prefix` must be used for nothing else, by an older version of this program neither: what has it and nobody holds
-    the lock of is removed. Raises OSError.
+    `prefix` must be used for nothing else, not even by an older version of this program: a folder with it that nobody
+    has locked is removed. Raises OSError.
     """
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_abandoned(prefix, parent)
@@ -36,13 +36,13 @@ def working_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def _made(prefix: str, parent: Path) -> tuple[str, int | None]:
-    """A new folder and the lock on it, None where the file system has no locks: there, none is taken for abandoned."""
+    """A new folder and the lock on it, None where the file system has no locks: no folder there counts as abandoned."""
     while True:
         name = tempfile.mkdtemp(prefix=prefix, dir=parent)
         try:
             lock = _lock(name)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for abandoned before it was locked
+            continue  # another process removed it as abandoned before it was locked
         except OSError:
             return name, None
         if os.path.exists(name):
@@ -64,7 +64,7 @@ def _remove_abandoned(prefix: str, parent: Path) -> None:
 
 
 def _lock(path: str) -> int:
-    """The lock on a folder, until it is closed. Raises BlockingIOError where somebody works in it, OSError."""
+    """The lock on a folder, until it is closed. Raises BlockingIOError where a process uses it, OSError."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from kern.kernels.cuda_plan import CudaPlan, UnknownCudaTarget
-from kern.manifest.errors import install_hint
+from kern.artifact.errors import UnknownTarget
+from kern.kernels.cuda_plan import CudaPlan
 from kern.toolchain import nvrtc
-from kern.toolchain.nvrtc import CudaCompilerMissing
+from kern.toolchain.cuda_headers import kernel_headers
 
 SOURCES: Final = Path(__file__).parent / "cuda"
-_INSTALL: Final = install_hint("cuda")
 
 
 def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
-    """Compile every kernel source that the plan has a use for, for its target: cubins by file name.
+    """Compile every kernel source that the plan needs, for its target: cubins by file name.
 
     The same compiler gives the same bytes each time. Raises CudaCompilerMissing; CompileError with the compiler's log.
     """
@@ -33,30 +31,18 @@ def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
 
 
 def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping[str, int]) -> bytes:
-    """The cubin of CUDA C++ that may include the kernels' headers, with the plan's macros but for the `differing`.
+    """The cubin of CUDA C++ that may include the kernels' headers, with the plan's macros, overridden by `differing`.
 
-    `name` stands in the compiler's messages. Raises CudaCompilerMissing; CompileError with the compiler's log.
+    `name` is the source's name in the compiler's messages. Raises CudaCompilerMissing; CompileError with its log.
     """
-    folders = (f"--include-path={folder}" for folder in (SOURCES, *_header_folders()))
+    folders = (f"--include-path={folder}" for folder in (SOURCES, *kernel_headers()))
     macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
     return nvrtc.compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
 
 
 def check_architecture(plan: CudaPlan) -> None:
-    """Raises UnknownCudaTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
+    """Raises UnknownTarget where the compiler does not support the plan's architecture, CudaCompilerMissing."""
     known = nvrtc.architectures()
     if plan.architecture not in known:
         names = ", ".join(f"sm_{number}" for number in known if number >= 80)
-        raise UnknownCudaTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")
-
-
-def _header_folders() -> tuple[Path, ...]:
-    """Where the wheels nvidia-cuda-runtime and nvidia-cuda-cccl have their headers."""
-    try:
-        spec = find_spec("nvidia.cu13")
-    except ModuleNotFoundError:
-        spec = None
-    places = [Path(place) / "include" for place in (spec and spec.submodule_search_locations) or ()]
-    if not any((place / "cuda_bf16.h").is_file() for place in places):
-        raise CudaCompilerMissing("CUDA's headers (nvidia-cuda-runtime) are not installed", _INSTALL)
-    return tuple(folder for place in places for folder in (place, place / "cccl"))
+        raise UnknownTarget(f"the CUDA compiler does not support `{plan.target}`", f"it supports {names}")

@@ -1,4 +1,4 @@
-"""Reading and analysing a record of another program's launches: its passes, call sites, pointers and expressions."""
+"""Reading and analysing a recording of another program's launches: passes, call sites, pointers and expressions."""
 
 from kern.mining.events import Copy, Fill, Kernel, Launch, Pointer
 from kern.mining.mine import Mined, MinedProcess, mine

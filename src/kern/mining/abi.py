@@ -1,4 +1,10 @@
-"""A survey of how kernels take their parameters, and which of them can be launched under a manifest."""
+"""A survey of how kernels take their parameters, and which of them can be launched under a manifest.
+
+>>> from dataclasses import replace
+>>> flat, clustered = launch(0, "scale", 1, 0xA), replace(launch(1, "add", 1), attributes={"cluster": [16, 1, 1]})
+>>> [(abi.kernel.symbol, abi.traits, abi.reasons) for abi in survey([flat, clustered])]
+[('scale', ('flat',), ()), ('add', ('flat',), ('clusters of more than 8 blocks',))]
+"""
 
 from __future__ import annotations
 
@@ -29,10 +35,9 @@ _PITCH_UNIT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class KernelAbi:
-    """How a kernel was launched: `traits` of its parameters, and what keeps it from a manifest, nothing if `reasons` is
-    empty.
+    """How a kernel was launched: `traits` of its parameters, and the `reasons` why no manifest can launch it.
 
-    A tensor map is recognised by its look, see `holds_tensor_map`; all else is what the record says.
+    A tensor map is recognised by its form, see `holds_tensor_map`; all else is what the recording says.
     """
 
     kernel: Kernel
@@ -43,7 +48,7 @@ class KernelAbi:
 
     @property
     def replayable(self) -> bool:
-        """Whether a manifest's step can launch it: pointers and scalars, each a parameter of its own."""
+        """Whether a manifest's step can launch it: its parameters are pointers and scalars."""
         return not self.reasons
 
 
@@ -52,10 +57,10 @@ def survey(launches: Sequence[Launch]) -> tuple[KernelAbi, ...]:
     found: dict[tuple[str, str], list[Launch]] = {}
     for launch in launches:
         found.setdefault(launch.kernel.key, []).append(launch)
-    return tuple(sorted((_examine(same) for same in found.values()), key=lambda abi: -abi.launches))
+    return tuple(sorted((_describe(same) for same in found.values()), key=lambda abi: -abi.launches))
 
 
-def _examine(launches: Sequence[Launch]) -> KernelAbi:
+def _describe(launches: Sequence[Launch]) -> KernelAbi:
     kernel = launches[0].kernel
     traits = {trait for launch in launches for trait in _traits(launch)}
     return KernelAbi(
@@ -87,7 +92,7 @@ def _traits(launch: Launch) -> Iterator[Trait]:
 def holds_tensor_map(param: bytes, pointer: Pointer) -> bool:
     """Whether a tensor map (CUtensorMap) seems to begin at an address inside a parameter.
 
-    The struct is opaque; this is how those look that drivers of CUDA 13 make for sm_90, 128 bytes: the device address;
+    The struct is opaque; this is its form as drivers of CUDA 13 make it for sm_90, 128 bytes: the device address;
     a word with 4 in its upper half, 6 above its lowest 12 bits, and the rank, 1 to 5, in bits 4 to 7; the pitch of a
     row in units of 16 bytes; and at byte 32 the elements of a row, less one, which the row must have room for.
     """
@@ -100,7 +105,7 @@ def holds_tensor_map(param: bytes, pointer: Pointer) -> bool:
 
 
 def _reasons(kernel: Kernel, launches: Sequence[Launch], traits: set[Trait]) -> Iterator[str]:
-    """What a manifest cannot say of these launches."""
+    """What a manifest cannot express about these launches."""
     if kernel.module is None:
         yield "module unknown"
     if kernel.layout is None:

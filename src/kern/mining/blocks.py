@@ -1,4 +1,10 @@
-"""The block of launches that a pass repeats."""
+"""The block of launches that a pass repeats.
+
+>>> repeated(["gather", "scale", "add", "scale", "add", "scale", "add", "best"])
+Block(first=1, period=2, count=3)
+>>> repeated(["gather", "scale", "add", "best"]) is None
+True
+"""
 
 from __future__ import annotations
 

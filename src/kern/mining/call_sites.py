@@ -1,7 +1,18 @@
-"""Call sites: the launches that correspond to each other in different passes, and the numbers that they were given."""
+"""Call sites: the launches that correspond to each other in different passes, and the numbers that they were given.
+
+Two passes, of one token and of five, that launch `scale` twice and `add` between:
+
+>>> passes = [[(1, "scale", 1), (2, "add", 1), (3, "scale", 1)], [(4, "scale", 5), (5, "add", 5), (6, "scale", 5)]]
+>>> sites, unaligned = align([[launch(*each) for each in one] for one in passes])
+>>> [(site.kernel.symbol, site.occurrence, [launch.line for launch in site.launches]) for site in sites]
+[('scale', 0, [1, 4]), ('add', 0, [2, 5]), ('scale', 1, [3, 6])]
+>>> next(sites[0].given_numbers())
+Number(name='grid.x', type='geometry', values=(1, 5))
+"""
 
 from __future__ import annotations
 
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +24,8 @@ NumberType = Literal["geometry", "u8", "i16", "i32", "f32", "i64", "f64"]
 _AXES: Final = "xyz"
 _INTEGERS: Final[dict[int, NumberType]] = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS: Final[dict[int, NumberType]] = {4: "f32", 8: "f64"}
+_PACKED: Final = {"f32": ("<I", "<f"), "f64": ("<Q", "<d")}
+"""How a float's bits and its value are packed."""
 _FLOAT_FORM: Final = {4: (23, 8), 8: (52, 11)}
 """Bits of fraction and exponent, by bytes."""
 _MAGNITUDE: Final = 40
@@ -30,6 +43,15 @@ class Number:
     type: NumberType
     values: tuple[int, ...]
 
+    @property
+    def value(self) -> float | None:
+        """The one value of a float, None for other numbers, and for a float with several."""
+        if self.type not in _PACKED or len(set(self.values)) > 1:
+            return None
+        bits, real = _PACKED[self.type]
+        value: float = struct.unpack(real, struct.pack(bits, self.values[0]))[0]
+        return value
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
@@ -41,8 +63,8 @@ class Site:
     passes: tuple[int, ...]
     launches: tuple[Launch, ...]
 
-    def pointer_places(self) -> tuple[tuple[int, int], ...]:
-        """The parameter and the byte in it of each address, as any of the launches has it.
+    def pointer_offsets(self) -> tuple[tuple[int, int], ...]:
+        """The parameter and the byte in it of each address, in any of the launches.
 
         An address of the host counts where it is the whole parameter: bytes of a struct may look like one by chance.
         """
@@ -58,8 +80,8 @@ class Site:
             )
         )
 
-    def numbers(self) -> Iterator[Number]:
-        """The geometry, and every scalar parameter that is no address."""
+    def given_numbers(self) -> Iterator[Number]:
+        """The geometry, and every scalar parameter that is not an address."""
         for what in ("grid", "block"):
             for axis, name in enumerate(_AXES):
                 values = tuple(getattr(launch, what)[axis] for launch in self.launches)
@@ -67,7 +89,7 @@ class Site:
         yield Number("shared", "geometry", tuple(launch.shared for launch in self.launches))
         if any(launch.params is None for launch in self.launches):
             return
-        pointers = {param for param, _ in self.pointer_places()}
+        pointers = {param for param, _ in self.pointer_offsets()}
         for param, first in enumerate(self.launches[0].params or ()):
             if param not in pointers and len(first) in _INTEGERS:
                 values = tuple(launch.integer(param, signed=len(first) > 1) for launch in self.launches)
@@ -76,7 +98,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Unaligned:
-    """A pass that launches a kernel another number of times than the passes that it was compared with."""
+    """A pass that does not launch a kernel as often as the passes that it was compared with."""
 
     kernel: Kernel
     index: int
@@ -88,7 +110,7 @@ def align(passes: Sequence[Sequence[Launch]]) -> tuple[tuple[Site, ...], tuple[U
     """The call sites of passes in the order of their first launches, and the passes that could not be aligned.
 
     A site is a kernel and the number of its launch in the pass. Only passes that launch a kernel equally often are
-    compared: those of the commonest count, and those of another one that several passes have.
+    compared: those of the most common count, and those of any other count that several passes have.
     """
     launched: defaultdict[tuple[str, str], dict[int, list[Launch]]] = defaultdict(dict)
     for index, launches in enumerate(passes):

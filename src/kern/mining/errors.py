@@ -1,4 +1,4 @@
-"""What can be wrong with a record of another program's launches, each kind of failure its own type."""
+"""The errors of reading and analysing a recording."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Pointer:
     """An address at byte `at` of parameter `param`; of the packed buffer, and `param` 0, where the layout is not known.
 
     `memory` and the allocation's `range` (base and bytes) are the driver's answer; for `host` memory the range is that
-    of the process's mapping. `data` is what stood behind a host pointer, at most 256 bytes.
+    of the process's mapping. `data` is what a host pointer led to, at most 256 bytes.
     """
 
     param: int
@@ -39,7 +39,7 @@ class Pointer:
 class Kernel:
     """A kernel as it was launched: `module` is the sha256 of the module that holds it, None where that is not known.
 
-    `layout` is the place and size of each parameter, None where it is not known. `candidates` are the modules that
+    `layout` is the offset and size of each parameter, None where it is not known. `candidates` are the modules that
     may hold it, where there is more than one.
     """
 
@@ -52,25 +52,33 @@ class Kernel:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells kernels apart: the symbol and the module, which is empty where it is not known."""
+        """What identifies a kernel: the symbol and the module, which is empty where it is not known."""
         return self.symbol, self.module or ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
-    """A launch that ran. `line` is its line in the record: for a graph's node, that of the graph's launch.
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What ran: `line` is its line in the recording, for a graph's node that of the graph's launch.
 
-    `order` counts all launches, copies and fills that ran. `time` is in ns, when the call returned. `params` holds each
-    parameter's bytes, None where the layout is not known; `whole` is then the packed buffer, if there was one.
-    `graph` is the graph that a node belongs to, None for a launch of its own.
+    `order` counts all launches, copies and fills that ran. `time` is in ns, when the call returned.
     """
 
-    what: ClassVar[Literal["launch"]] = "launch"
     order: int
     line: int
     time: int
     thread: int
     stream: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch(_Ran):
+    """A launch. `params` has each parameter's bytes, None where the layout is not known.
+
+    `whole` is then the packed buffer, if there was one. `graph` is the graph that a node belongs to, None for a single
+    launch.
+    """
+
+    what: ClassVar[Literal["launch"]] = "launch"
     kernel: Kernel
     grid: Three
     block: Three
@@ -84,7 +92,7 @@ class Launch:
 
     @property
     def symbol(self) -> str:
-        """The kernel's symbol, as it stands in its module."""
+        """The kernel's symbol, as in its module."""
         return self.kernel.symbol
 
     def _param(self, index: int) -> bytes:
@@ -106,20 +114,15 @@ class Launch:
         return self.integer(index, signed=False)
 
     def pointer(self, index: int, at: int = 0) -> Pointer | None:
-        """What is known of the address at byte `at` of parameter `index`; None where it is none of any memory."""
+        """What is known of the address at byte `at` of parameter `index`; None where it is not in any memory."""
         return next((p for p in self.pointers if p.param == index and p.at == at), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(_Ran):
     """A copy of `size` bytes; `data` is its source where that was on the host and is short."""
 
     what: ClassVar[Literal["copy"]] = "copy"
-    order: int
-    line: int
-    time: int
-    thread: int
-    stream: int
     source: int
     target: int
     size: int
@@ -128,15 +131,10 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(_Ran):
     """A memset of `size` bytes with a value of `width` bytes."""
 
     what: ClassVar[Literal["fill"]] = "fill"
-    order: int
-    line: int
-    time: int
-    thread: int
-    stream: int
     target: int
     size: int
     value: int

@@ -1,4 +1,13 @@
-"""Fitting values seen at token counts with the manifest's expressions: the smallest one that gives them all."""
+"""Fitting values seen at token counts with the manifest's expressions: the smallest one that gives them all.
+
+>>> found = fit([(1, 1), (3, 1), (16, 5), (34, 9), (85, 22), (175, 44)])
+>>> found.status, show(found.expression)
+('fit', 'ceil((tokens + 1) / 4)')
+>>> fit([(1, 64), (5, 128), (9, 128)]).why
+'but 64 at tokens = 1'
+>>> fit([(1, 3), (5, 9), (16, 2)]).why
+'no expression gives 1 → 3, 5 → 9, 16 → 2'
+"""
 
 from __future__ import annotations
 
@@ -19,7 +28,7 @@ Sample: TypeAlias = tuple[int, int]
 TOKENS: Final = Sym(sym="tokens")
 SHOWN: Final = 6
 _SHIFTS: Final = tuple(shift for step in range(1, 9) for shift in (step, -step))
-"""The constants that are tried beside the token count."""
+"""The constants that are added to the token count."""
 _CHANCE: Final = Fraction(1, 8)
 """An interval of width w holds a fraction with denominator q by chance once q² w is near 1."""
 _FACTORS: Final = 4096

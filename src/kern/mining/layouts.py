@@ -1,4 +1,11 @@
-"""Parameter layouts from the modules themselves, for kernels of which the driver told none."""
+"""Parameter layouts from the modules themselves, for kernels whose layout the driver did not report.
+
+A packed buffer is cut where the module says its parameters are, and each address is put into its parameter:
+
+>>> address = Pointer(param=0, at=8, address=0xA, memory="device", range=None, data=None)
+>>> _placed(address, Layout(offsets=(0, 8), sizes=(4, 8)))
+Pointer(param=1, at=0, address=10, memory='device', range=None, data=None)
+"""
 
 from __future__ import annotations
 
@@ -17,23 +24,23 @@ from kern.mining.recording import Recording
 
 
 def complete(recording: Recording) -> Recording:
-    """The recording, with layouts and registers that only the modules tell, and packed parameters cut by them.
+    """The recording, with layouts and registers that only the modules have, and packed parameters cut by them.
 
-    A kernel whose module is not known, not there or not readable keeps what the driver told.
+    A kernel whose module is unknown, missing or unreadable keeps what the driver reported.
     """
     lacking = [k for k in recording.kernels if k.module and (k.layout is None or k.attributes.registers is None)]
     if not lacking:
         return recording
 
     @cache
-    def told(module: str) -> Mapping[str, KernelInfo]:
+    def described(module: str) -> Mapping[str, KernelInfo]:
         try:
             elf = Elf(recording.module(module))
             return describe(elf)[1] if elf.machine == MACHINE else {}
         except (ModuleMissing, BadModule):
             return {}
 
-    better = {kernel: _completed(kernel, told(kernel.module or "").get(kernel.symbol)) for kernel in lacking}
+    better = {kernel: _completed(kernel, described(kernel.module or "").get(kernel.symbol)) for kernel in lacking}
     return replace(
         recording,
         kernels=tuple(better.get(kernel, kernel) for kernel in recording.kernels),

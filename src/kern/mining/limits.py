@@ -1,4 +1,4 @@
-"""Bounds on what is read of a record, over all of its processes: small files can stand for a great deal."""
+"""Limits on what is read of a recording, over all of its processes: small files can expand to large data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_PARTS: Final = 2**22
 
 
 class Excess(Exception):
-    """A record holds more than is read: what there is too much of."""
+    """A recording is larger than a limit, which the message names."""
 
 
 @dataclass
 class Budget:
-    """What may still be read of a record."""
+    """What may still be read of a recording."""
 
     bytes: int = MAX_BYTES
     events: int = MAX_EVENTS

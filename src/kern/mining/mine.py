@@ -1,4 +1,4 @@
-"""The analysis from end to end: a record in, what it says out."""
+"""The whole analysis: from a recording to its passes, token counts and call sites."""
 
 from __future__ import annotations
 
@@ -7,20 +7,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kern.mining.blocks import repeated
-from kern.mining.call_sites import Unaligned, align
-from kern.mining.callsites import CallSite, examine
+from kern.mining.call_sites import Number, Site, Unaligned, align
 from kern.mining.events import Event, Kernel, Launch
+from kern.mining.expression_fit import Fit
 from kern.mining.layouts import complete
 from kern.mining.pass_boundaries import divide
 from kern.mining.passes import Pass
+from kern.mining.pointers import PointerUse, classify
 from kern.mining.recording import Recording, read_recordings
 from kern.mining.segmentation import Span, find_cores
-from kern.mining.token_count import Reference, choose
+from kern.mining.token_count import Reference, choose, fit_number
+
+
+@dataclass(frozen=True, slots=True)
+class FittedNumber(Number):
+    """A number of a call site, and the expression in tokens that gives it."""
+
+    fit: Fit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallSite(Site):
+    """A call site with what was found about it."""
+
+    numbers: tuple[FittedNumber, ...]
+    pointers: tuple[PointerUse, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MinedProcess:
-    """What one process's record says. `unaligned` are the passes that were left out of some call sites."""
+    """The analysis of one process. `unaligned` are the passes that were left out of some call sites."""
 
     recording: Recording
     passes: tuple[Pass, ...]
@@ -39,7 +55,7 @@ class MinedProcess:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """What a record says, process by process, in the order of their folders' names.
+    """The analysis of a recording, process by process, in the order of their folders' names.
 
     `unrecorded` are the folders of processes in which recording could not start; their recorder.log says why.
     """
@@ -56,7 +72,7 @@ class Mined:
 
 
 def mine(dump: Path) -> Mined:
-    """Read and analyse a record: the folder of `kern capture`, or one process's folder in it.
+    """Read and analyse a recording: the folder of `kern capture`, or one process's folder in it.
 
     Raises RecordMissing and BadRecord.
     """
@@ -65,7 +81,7 @@ def mine(dump: Path) -> Mined:
 
 
 def _process(recording: Recording) -> MinedProcess:
-    """Find the passes, then their token counts, then their ends, and what stands where in them."""
+    """Find the passes, then their token counts, then their boundaries, and then their call sites."""
     events = recording.events
     cores = find_cores(events)
     rough = choose(align(_launches(events, cores))[0], len(cores))
@@ -73,7 +89,7 @@ def _process(recording: Recording) -> MinedProcess:
     sites, unaligned = align(_launches(events, spans))
     reference = choose(sites, len(spans))
     passes = _passes(events, spans, reference.chosen.tokens if reference else (None,) * len(spans))
-    return MinedProcess(recording, passes, reference, examine(sites, passes), unaligned)
+    return MinedProcess(recording, passes, reference, _call_sites(sites, passes), unaligned)
 
 
 def _launches(events: Sequence[Event], spans: Sequence[Span]) -> list[list[Launch]]:
@@ -91,3 +107,25 @@ def _passes(events: Sequence[Event], spans: Sequence[Span], tokens: Sequence[int
         variant = variants.setdefault(frozenset(inside), len(variants))
         passes.append(Pass(index, tokens[index], variant, block, tuple(events[start:stop])))
     return tuple(passes)
+
+
+def _call_sites(sites: Sequence[Site], passes: Sequence[Pass]) -> tuple[CallSite, ...]:
+    """The numbers of each site as expressions in the token counts of its passes, and its pointers."""
+    tokens = [each.tokens for each in passes]
+    pointers = classify(sites, passes)
+
+    def fitted(site: Site, number: Number) -> FittedNumber:
+        return FittedNumber(number.name, number.type, number.values, fit_number(number, site.passes, tokens))
+
+    return tuple(
+        CallSite(
+            site.kernel,
+            site.occurrence,
+            site.count,
+            site.passes,
+            site.launches,
+            tuple(fitted(site, number) for number in site.given_numbers()),
+            pointers[site],
+        )
+        for site in sites
+    )

@@ -1,4 +1,11 @@
-"""The lines of one process's record, checked one after another: what each refers to must have been told before."""
+"""The lines of one process's recording, checked one after another: what each refers to must come before it.
+
+>>> reader = Reader(Budget())
+>>> reader.read(1, b'{"record": "process", "t": 0, "format": 1, "pid": 7}\\n')
+>>> reader.read(2, b'{"record": "launch", "t": 1, "thread": 1, "kernel": 0, "grid": [1, 1, 1], "block": [1, 1, 1]}\\n')
+Traceback (most recent call last):
+kern.mining.parser.LineError: kernel 0 was not defined before
+"""
 
 from __future__ import annotations
 
@@ -31,10 +38,10 @@ from kern.mining.schema import (
 )
 
 _SURROGATE: Final = re.compile(rb"\\ud[89a-f][0-9a-f]{2}")
-"""Half a character, as a command's bytes that are no UTF-8 are written."""
+"""Half a character, as bytes of a command that are not UTF-8 are written."""
 
 
-class Fault(Exception):
+class LineError(Exception):
     """What is wrong with a line."""
 
 
@@ -45,8 +52,8 @@ def _parse(line: bytes) -> Record:
         return LINE.validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        raise Fault(f"{place}: {first['msg']}" if place else first["msg"]) from None
+        location = ".".join(str(part) for part in first["loc"][1:])
+        raise LineError(f"{location}: {first['msg']}" if location else first["msg"]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +81,19 @@ class Reader:
     ended: bool = False
 
     def read(self, number: int, line: bytes) -> None:
-        """Take line `number`, with its newline; a line without one was cut off. Raises Fault, Excess."""
+        """Take line `number`, with its newline; a line without one was cut off. Raises LineError, Excess."""
         self.budget.take_bytes(len(line))
         if not line.endswith(b"\n"):
             if len(line) == MAX_LINE:
-                raise Fault(f"the line is longer than {MAX_LINE:,} bytes")
+                raise LineError(f"the line is longer than {MAX_LINE:,} bytes")
             self.torn = True
             return
         record = _parse(line)
         if self.process is None:
             if not isinstance(record, ProcessRecord):
-                raise Fault("the first line is not the process's")
+                raise LineError("the first line does not describe the process")
             if record.format != FORMAT:
-                raise Fault(f"the record has format {record.format}, and format {FORMAT} is read")
+                raise LineError(f"the recording has format {record.format}, and format {FORMAT} is read")
             self.process = record
             return
         self._take(number, record)
@@ -95,10 +102,8 @@ class Reader:
         match record:
             case LaunchRecord():
                 self._launch(number, record)
-            case CopyRecord():
-                self._copy(number, record)
-            case FillRecord():
-                self._fill(number, record)
+            case CopyRecord() | FillRecord():
+                self._transfer(number, record)
             case KernelRecord():
                 self._kernel(record)
             case ModuleRecord():
@@ -116,15 +121,15 @@ class Reader:
             case EndRecord():
                 self.ended = True
             case ProcessRecord():
-                raise Fault("a second process in one record")
+                raise LineError("a second process in one recording")
 
     def _known(self, module: str) -> None:
         if module not in self.modules:
-            raise Fault(f"module {module} was not loaded before")
+            raise LineError(f"module {module} was not loaded before")
 
     def _kernel(self, record: KernelRecord) -> None:
         if record.kernel in self.kernels:
-            raise Fault(f"kernel {record.kernel} is told twice")
+            raise LineError(f"kernel {record.kernel} is defined twice")
         for module in (*((record.module,) if record.module else ()), *record.candidates):
             self._known(module)
         self.budget.take(0, 1 + len(record.params or ()) + len(record.candidates))
@@ -137,7 +142,7 @@ class Reader:
 
     def _find(self, number: int) -> Kernel:
         if number not in self.kernels:
-            raise Fault(f"kernel {number} was not told before")
+            raise LineError(f"kernel {number} was not defined before")
         return self.kernels[number]
 
     def _launch(self, number: int, record: LaunchRecord) -> None:
@@ -159,37 +164,25 @@ class Reader:
         graph: int | None = None,
     ) -> None:
         """Line `number` launched a kernel: by itself, or as a node of a graph."""
+        geometry = (launch.grid, launch.block, launch.shared, launch.attributes)
+        given = (launch.params, pointers, launch.via, launch.whole)
+        self.events.append(Launch(*self._common(number, record), kernel, *geometry, *given, graph))
+
+    def _common(
+        self, number: int, record: LaunchRecord | GraphLaunchRecord | CopyRecord | FillRecord
+    ) -> tuple[int, int, int, int, int]:
+        return len(self.events), number, record.t, record.thread, record.stream
+
+    def _transfer(self, number: int, record: CopyRecord | FillRecord) -> None:
+        if record.capturing:
+            return
+        self.budget.take(1, 0)
+        common = self._common(number, record)
         self.events.append(
-            Launch(
-                len(self.events),
-                number,
-                record.t,
-                record.thread,
-                record.stream,
-                kernel,
-                launch.grid,
-                launch.block,
-                launch.shared,
-                launch.attributes,
-                launch.params,
-                pointers,
-                launch.via,
-                launch.whole,
-                graph,
-            )
+            Copy(*common, record.source, record.target, record.size, record.kind, record.data)
+            if isinstance(record, CopyRecord)
+            else Fill(*common, record.target, record.size, record.value, record.width)
         )
-
-    def _copy(self, number: int, record: CopyRecord) -> None:
-        if not record.capturing:
-            self.budget.take(1, 0)
-            place = (len(self.events), number, record.t, record.thread, record.stream)
-            self.events.append(Copy(*place, record.source, record.target, record.size, record.kind, record.data))
-
-    def _fill(self, number: int, record: FillRecord) -> None:
-        if not record.capturing:
-            self.budget.take(1, 0)
-            place = (len(self.events), number, record.t, record.thread, record.stream)
-            self.events.append(Fill(*place, record.target, record.size, record.value, record.width))
 
     def _graph(self, record: GraphRecord) -> None:
         nodes = []
@@ -205,7 +198,7 @@ class Reader:
 
     def _graph_launch(self, number: int, record: GraphLaunchRecord) -> None:
         if record.graph not in self.graphs:
-            raise Fault(f"graph {record.graph} was not told before")
+            raise LineError(f"graph {record.graph} was not defined before")
         self.graph_launches += 1
         graph = self.graphs[record.graph]
         self.budget.take(len(graph.nodes), graph.parts)
@@ -223,17 +216,17 @@ def _pointers(kernel: Kernel, launch: LaunchRecord | NodeRecord) -> tuple[Pointe
         whole = launch.whole or b""
         return tuple(_pointer(kernel, whole, record) for record in launch.pointers)
     if kernel.layout is None or tuple(map(len, launch.params)) != kernel.layout.sizes:
-        raise Fault(f"{kernel.symbol}: the parameters' sizes are not those of the kernel")
+        raise LineError(f"{kernel.symbol}: the parameters' sizes are not those of the kernel")
     pointers = []
     for record in launch.pointers:
         if record.param is None or record.param >= len(launch.params):
-            raise Fault(f"{kernel.symbol}: a pointer in a parameter that there is not")
+            raise LineError(f"{kernel.symbol}: a pointer in a parameter that does not exist")
         pointers.append(_pointer(kernel, launch.params[record.param], record))
     return tuple(pointers)
 
 
 def _pointer(kernel: Kernel, data: bytes, record: PointerRecord) -> Pointer:
     if record.at + WORD > len(data):
-        raise Fault(f"{kernel.symbol}: a pointer lies outside its parameter")
+        raise LineError(f"{kernel.symbol}: a pointer lies outside its parameter")
     address = int.from_bytes(data[record.at : record.at + WORD], "little")
     return Pointer(record.param or 0, record.at, address, record.memory, record.range, record.data)

@@ -1,8 +1,16 @@
 """Where passes end: the launches between the last anchor of one and the first of the next, divided between the two.
 
-What a launch was given says which pass it belongs to, where that varies with the token count of the one before or the
-one after. Where nothing speaks, passes are divided at the place where the program waits longest, judged over all gaps
-in which the same two kinds of events follow each other, so that one odd wait decides nothing.
+A launch belongs to the pass with whose token count its numbers vary: the one before or the one after. Where no numbers
+vary, passes are divided where the program waits longest. Waits are compared by their median over all gaps in which the
+same two kinds of events follow each other, so that one odd wait decides nothing.
+
+Four passes that begin with `gather` and end with `best`, neither of which is in the cores:
+
+>>> names, tokens = ("gather", "scale", "best"), (1, 5, 2, 34)
+>>> run = [(name, count) for count in tokens for name in names]
+>>> events = [launch(order, *each) for order, each in enumerate(run)]
+>>> divide(events, [(1, 2), (4, 5), (7, 8), (10, 11)], tokens)
+((0, 3), (3, 6), (6, 9), (9, 12))
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from kern.mining.expression_fit import fit
 from kern.mining.segmentation import Span
 
 _FAR: Final = 2
-"""A gap this many times as long as the usual one holds other things than the ends of two passes."""
+"""A gap this many times as long as the usual one holds more than the ends of two passes."""
 
 _Slot: TypeAlias = tuple[Hashable, int, int]
 """A kind of event, the number of the event among those of its kind in a gap, and how many there are."""
@@ -75,7 +83,7 @@ def _key(event: Event) -> Hashable:
 
 
 def _ends(gaps: Sequence[_Gap], events: Sequence[Event], keys: Sequence[Hashable]) -> dict[_Gap, int]:
-    """Where each gap is divided: with most launches on their side; of such places at the longest wait, or the last.
+    """Where each gap is divided: so that most launches are on their side; among these at the longest wait, or the last.
 
     Waits within a factor of two are equally long.
     """
@@ -89,8 +97,8 @@ def _ends(gaps: Sequence[_Gap], events: Sequence[Event], keys: Sequence[Hashable
     def end(gap: _Gap) -> int:
         agreed = list(accumulate((votes.get(slot, 0) for _, slot in gap.slots(keys)), initial=0))
         best = max(agreed)
-        places = [gap.start + i for i, total in enumerate(agreed) if total == best]
-        return max(places, key=lambda at: (usual[keys[at - 1], keys[at]], at))
+        candidates = [gap.start + i for i, total in enumerate(agreed) if total == best]
+        return max(candidates, key=lambda at: (usual[keys[at - 1], keys[at]], at))
 
     return {gap: end(gap) for gap in gaps}
 
@@ -98,7 +106,7 @@ def _ends(gaps: Sequence[_Gap], events: Sequence[Event], keys: Sequence[Hashable
 def _votes(gaps: Sequence[_Gap], events: Sequence[Event], keys: Sequence[Hashable]) -> dict[_Slot, int]:
     """For each slot 1 where its numbers follow the pass before, -1 where they follow the one after, 0 or nothing else.
 
-    The sum of the votes up to a place is then the number of those on their side, but for a constant.
+    The sum of the votes up to an event is then the number of those on their side, except for a constant.
     """
     seen: defaultdict[tuple[_Slot, str], list[tuple[int, _Gap]]] = defaultdict(list)
     for gap in gaps:

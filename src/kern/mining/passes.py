@@ -1,11 +1,11 @@
-"""A pass: one run of the whole program over so many tokens, and how its launches are asked for."""
+"""A pass: one run of the whole program over some tokens, with its events."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kern.mining.blocks import Block
-from kern.mining.events import Copy, Event, Fill, Launch
+from kern.mining.events import Copy, Event, Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,6 @@ class Pass:
         return tuple(event for event in self.events if isinstance(event, Copy))
 
     @property
-    def fills(self) -> tuple[Fill, ...]:
-        """Its fills."""
-        return tuple(event for event in self.events if isinstance(event, Fill))
-
-    @property
     def time(self) -> int:
         """When its first event's call returned, in ns."""
         return self.events[0].time
@@ -48,5 +43,5 @@ class Pass:
         return self.events[-1].time - self.time
 
     def of(self, symbol: str) -> tuple[Launch, ...]:
-        """Its launches of a symbol, as it stands in the module, in order."""
+        """Its launches of a symbol, in order."""
         return tuple(launch for launch in self.launches if launch.symbol == symbol)

@@ -1,4 +1,12 @@
-"""What each address that a kernel is given is, judged by how stable it is over the passes."""
+"""How each address that a kernel is given changes over the passes.
+
+>>> from kern.mining.call_sites import align
+>>> passes = [[launch(0, "scale", 1, 0xA, 0xC1)], [launch(1, "scale", 5, 0xA, 0xC2)]]
+>>> sites, _ = align(passes)
+>>> uses = classify(sites, [Pass(n, None, 0, None, tuple(each)) for n, each in enumerate(passes)])[sites[0]]
+>>> [(use.param, use.stability, use.addresses) for use in uses]
+[(0, 'own', (10, 10)), (1, 'varying', (193, 194))]
+"""
 
 from __future__ import annotations
 
@@ -17,13 +25,13 @@ Stability = Literal["own", "shared", "varying", "once"]
 """`own`: one address in all passes, which no other call site of this kernel is given there. `shared`: one address in
 all passes, which others are given too. `varying`: it differs between passes. `once`: seen in a single pass."""
 
-Place: TypeAlias = tuple[int, int]
+Offset: TypeAlias = tuple[int, int]
 """A parameter, and the byte in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointerUse:
-    """A place in a call site's parameters that holds an address.
+    """Bytes of a call site's parameters that hold an address.
 
     `addresses` has one for each launch, None where that held none (a null pointer). `ranges` are the allocations
     they lie in, by base and bytes. `copied`: in each pass the host has copied into this address before the launch.
@@ -46,33 +54,33 @@ class PointerUse:
 def classify(sites: Sequence[Site], passes: Sequence[Pass]) -> dict[Site, tuple[PointerUse, ...]]:
     """The pointers of each call site."""
     arrivals = [_Arrivals(each) for each in passes]
-    found = {site: _places(site) for site in sites}
-    given: defaultdict[tuple[tuple[str, str], Place], Counter[int]] = defaultdict(Counter)
-    for site, places in found.items():
-        for place, pointers in places.items():
+    found = {site: _at_offsets(site) for site in sites}
+    given: defaultdict[tuple[tuple[str, str], Offset], Counter[int]] = defaultdict(Counter)
+    for site, by_offset in found.items():
+        for offset, pointers in by_offset.items():
             addresses = {pointer.address for pointer in pointers if pointer}
-            given[site.kernel.key, place].update(addresses)
+            given[site.kernel.key, offset].update(addresses)
     return {
         site: tuple(
-            _use(site, place, pointers, given[site.kernel.key, place], arrivals) for place, pointers in places.items()
+            _use(site, offset, pointers, given[site.kernel.key, offset], arrivals) for offset, pointers in held.items()
         )
-        for site, places in found.items()
+        for site, held in found.items()
     }
 
 
-def _places(site: Site) -> dict[Place, list[Pointer | None]]:
-    """The pointers at each place of a site, launch by launch."""
-    places: dict[Place, list[Pointer | None]] = {place: [] for place in site.pointer_places()}
+def _at_offsets(site: Site) -> dict[Offset, list[Pointer | None]]:
+    """The pointers at each offset of a site, launch by launch."""
+    by_offset: dict[Offset, list[Pointer | None]] = {offset: [] for offset in site.pointer_offsets()}
     for launch in site.launches:
         here = {(pointer.param, pointer.at): pointer for pointer in launch.pointers}
-        for place, pointers in places.items():
-            pointers.append(here.get(place))
-    return places
+        for offset, pointers in by_offset.items():
+            pointers.append(here.get(offset))
+    return by_offset
 
 
 def _use(
     site: Site,
-    place: Place,
+    offset: Offset,
     pointers: Sequence[Pointer | None],
     given: Mapping[int, int],
     arrivals: Sequence[_Arrivals],
@@ -80,7 +88,7 @@ def _use(
     addresses = tuple(pointer.address if pointer else None for pointer in pointers)
     there = [pointer for pointer in pointers if pointer]
     return PointerUse(
-        *place,
+        *offset,
         there[0].memory,
         _stability(addresses, given),
         addresses,
@@ -102,7 +110,7 @@ def _stability(addresses: Sequence[int | None], given: Mapping[int, int]) -> Sta
 
 
 class _Arrivals:
-    """Where the host has copied to in a pass."""
+    """Where the host copies to in a pass."""
 
     def __init__(self, each: Pass) -> None:
         copies = sorted(
@@ -112,7 +120,7 @@ class _Arrivals:
         self._targets = [copy.target for copy in copies]
 
     def holds(self, address: int, order: int) -> bool:
-        """Whether a copy into `address` stands before the event of that order."""
+        """Whether a copy into `address` comes before the event of that order."""
         last = bisect_right(self._targets, address)
         return any(
             copy.order < order and copy.target <= address < copy.target + copy.size

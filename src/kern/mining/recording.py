@@ -1,4 +1,4 @@
-"""One process's record: its folder, what ran, and its modules by their hash."""
+"""The recording of one process: its folder, what ran, and its modules by their hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kern.files.regular_file import open_regular
 from kern.mining.errors import BadRecord, ModuleMissing, RecordMissing, RecordTooLarge
 from kern.mining.events import Event, Kernel, Launch
 from kern.mining.limits import MAX_LINE, Budget, Excess
-from kern.mining.parser import Fault, Reader
+from kern.mining.parser import LineError, Reader
 from kern.mining.schema import LostRecord, ProcessRecord
 
 LAUNCHES: Final = "launches.jsonl"
@@ -63,11 +63,11 @@ class Recording:
 
 
 def read_recording(folder: Path, budget: Budget | None = None) -> Recording:
-    """Read a process's folder; what it holds is taken from `budget`, which processes of one record share.
+    """Read a process's folder; what it holds is taken from `budget`, which the processes of one recording share.
 
     Raises RecordMissing where there is no readable file, BadRecord, with file and line, for anything but the
-    recorder's format, and RecordTooLarge. A last line that was cut off is left out and said in `torn`. Of a file that
-    grows meanwhile, what it held when it was opened is read.
+    recorder's format, and RecordTooLarge. A last line that was cut off is left out, and `torn` is set. Of a file
+    that grows meanwhile, what it held when it was opened is read.
     """
     path = folder / LAUNCHES
     reader = Reader(budget or Budget())
@@ -78,14 +78,14 @@ def read_recording(folder: Path, budget: Budget | None = None) -> Recording:
                 reader.read(number, line)
     except OSError as error:
         raise RecordMissing(f"{path}: {error.strerror or error}", "name a folder that `kern capture` wrote") from None
-    except Fault as fault:
-        raise BadRecord(f"{path}:{number}: {fault}", "record again, or use the kern that recorded it") from None
+    except LineError as error:
+        raise BadRecord(f"{path}:{number}: {error}", "record again, or use the kern that recorded it") from None
     except Excess as excess:
         raise RecordTooLarge(
-            f"{path}:{number}: the record holds more than {excess}, and no more is read", "record a shorter run"
+            f"{path}:{number}: the recording has more than {excess}, and no more is read", "record a shorter run"
         ) from None
     if reader.process is None:
-        raise BadRecord(f"{path}: it holds no whole line", "record again")
+        raise BadRecord(f"{path}: it has no whole line", "record again")
     return Recording(
         folder,
         reader.process,
@@ -103,21 +103,21 @@ def read_recording(folder: Path, budget: Budget | None = None) -> Recording:
 def read_recordings(dump: Path) -> tuple[tuple[Recording, ...], tuple[Path, ...]]:
     """The recordings of all processes, and the folders of those in which recording could not start.
 
-    Raises RecordMissing where no process was recorded, BadRecord, and RecordTooLarge for what they hold together.
+    Raises RecordMissing where no process was recorded, BadRecord, and RecordTooLarge for all of them together.
     """
     folders = process_folders(dump)
     recorded = [folder for folder in folders if os.path.lexists(folder / LAUNCHES)]
     if not recorded:
-        raise RecordMissing(f"{dump}: recording could not start: {_told(folders[0] / LOG)}", "record again")
+        raise RecordMissing(f"{dump}: recording could not start: {_log_text(folders[0] / LOG)}", "record again")
     budget = Budget()
     recordings = tuple(read_recording(folder, budget) for folder in recorded)
     return recordings, tuple(folder for folder in folders if folder not in recorded)
 
 
 def process_folders(dump: Path) -> tuple[Path, ...]:
-    """The folders of a record's processes, or the one process's folder that was named.
+    """The folders of a recording's processes, or the one process's folder that was named.
 
-    Those in which recording could not start hold no launches. Raises RecordMissing where there is none.
+    Those in which recording could not start have no launches. Raises RecordMissing where there is none.
     """
     help = "name a folder that `kern capture` wrote"
     try:
@@ -140,11 +140,11 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _told(log: Path) -> str:
+def _log_text(log: Path) -> str:
     """The beginning of a recorder's log."""
     try:
         with open(open_regular(log), "rb") as file:
             text = file.read(_SHOWN_LOG).decode(errors="replace").strip()
     except OSError as error:
         return f"{log}: {error.strerror or error}"
-    return text or "no reason told"
+    return text or "no reason given"

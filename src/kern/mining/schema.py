@@ -10,7 +10,6 @@ from pydantic import ConfigDict, Field, TypeAdapter
 FORMAT = 1
 MAX_ITEMS: Final = 2**16
 """Bound on the nodes of a graph, the parameters and addresses of a launch, and every other list in a line."""
-WIRE = ConfigDict(strict=True, extra="ignore", val_json_bytes="hex")
 
 Word: TypeAlias = Annotated[int, Field(ge=0, lt=2**64)]
 Half: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
@@ -26,11 +25,17 @@ Attributes: TypeAlias = Annotated[dict[str, int | bool | str | _Few | _Other], F
 """A launch's: a number, a cluster's sides, or in `other` the bytes of those that have no name."""
 
 
+class _Strict:
+    """How fields are read: with exactly their types, bytes from hexadecimal digits, unknown fields left out."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="ignore", val_json_bytes="hex")
+
+
 @dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(_Strict):
     """The first line: whose launches these are. Times are CLOCK_MONOTONIC in ns."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["process"]
     format: int
     pid: Word
@@ -41,10 +46,9 @@ class ProcessRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleRecord:
+class ModuleRecord(_Strict):
     """A module was loaded, `size` bytes long."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["module"]
     t: Word
     module: Hash
@@ -52,20 +56,18 @@ class ModuleRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class UnloadRecord:
+class UnloadRecord(_Strict):
     """A module was unloaded."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["unload"]
     t: Word
     module: Hash
 
 
 @dataclass(frozen=True, slots=True)
-class KernelAttributes:
-    """What the driver answered about a kernel: registers a thread, and bytes; None where it did not answer."""
+class KernelAttributes(_Strict):
+    """What the driver reported about a kernel: registers per thread, and bytes; None where it did not."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     registers: Half | None = None
     static_shared: Half | None = None
     constant: Half | None = None
@@ -76,10 +78,9 @@ class KernelAttributes:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRecord:
-    """A function handle, before its first launch: symbol, module, and the place and size of each parameter."""
+class KernelRecord(_Strict):
+    """A function handle, before its first launch: symbol, module, and the offset and size of each parameter."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["kernel"]
     kernel: Word
     symbol: Annotated[str, Field(min_length=1, max_length=2**16)]
@@ -92,10 +93,9 @@ class KernelRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PointerRecord:
+class PointerRecord(_Strict):
     """An address, at byte `at` of a parameter, or of the whole packed buffer; `data` is what a host pointer led to."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     at: Half
     memory: Memory
     param: Half | None = None
@@ -103,33 +103,37 @@ class PointerRecord:
     data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given(_Strict):
+    """What a launch or a node was given besides its geometry."""
+
+    shared: Half = 0
+    attributes: Attributes = field(default_factory=dict)
+    via: str = "params"
+    params: Many[bytes] | None = None
+    whole: Annotated[bytes | None, Field(alias="bytes")] = None
+    pointers: Many[PointerRecord] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRecord(_Given):
     """A launch."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["launch"]
     t: Word
     thread: Word
     kernel: Word
     grid: Three
     block: Three
-    shared: Half = 0
     context: Word = 0
     stream: Word = 0
-    attributes: Attributes = field(default_factory=dict)
-    via: str = "params"
-    params: Many[bytes] | None = None
-    whole: Annotated[bytes | None, Field(alias="bytes")] = None
-    pointers: Many[PointerRecord] = ()
     capturing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class CopyRecord:
+class CopyRecord(_Strict):
     """A copy between memories of the host (H) and the device (D)."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["copy"]
     t: Word
     source: Annotated[Word, Field(alias="from")]
@@ -143,10 +147,9 @@ class CopyRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class FillRecord:
+class FillRecord(_Strict):
     """A memset: `size` bytes with a value of `width` bytes."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["fill"]
     t: Word
     target: Annotated[Word, Field(alias="to")]
@@ -158,28 +161,20 @@ class FillRecord:
     capturing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord(_Given):
     """A node of a graph: a launch where it has a kernel, else another `type` of work."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     type: str = "kernel"
     kernel: Word | None = None
     grid: Three = (1, 1, 1)
     block: Three = (1, 1, 1)
-    shared: Half = 0
-    attributes: Attributes = field(default_factory=dict)
-    via: str = "params"
-    params: Many[bytes] | None = None
-    whole: Annotated[bytes | None, Field(alias="bytes")] = None
-    pointers: Many[PointerRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class GraphRecord:
+class GraphRecord(_Strict):
     """An executable graph's nodes, at its instantiation or after an update."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["graph"]
     t: Word
     graph: Word
@@ -188,10 +183,9 @@ class GraphRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphLaunchRecord:
+class GraphLaunchRecord(_Strict):
     """A graph ran."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["graph_launch"]
     t: Word
     graph: Word
@@ -200,10 +194,9 @@ class GraphLaunchRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LostRecord:
+class LostRecord(_Strict):
     """Something happened that could not be recorded."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["lost"]
     t: Word
     what: str
@@ -211,10 +204,9 @@ class LostRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class EndRecord:
+class EndRecord(_Strict):
     """The recorded process exited regularly after so many launches."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = WIRE
     record: Literal["end"]
     t: Word
     launches: Word

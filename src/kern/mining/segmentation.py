@@ -2,7 +2,13 @@
 
 A pass touches the memory that it keeps (its weights) once each, always in the same order; memory that it uses over and
 over, or that moves, recurs at other distances. So the addresses that recur at the distance which most of them share,
-for longest, are taken for anchors, and a pass begins where they start over.
+for longest, are taken as anchors, and a pass begins where they start over.
+
+Three passes, of 1, 5 and 2 tokens, that touch the addresses A, B and C:
+
+>>> run = [(tokens, address) for tokens in (1, 5, 2) for address in (0xA, 0xB, 0xC)]
+>>> find_cores([launch(order, "scale", *each) for order, each in enumerate(run)])
+((0, 3), (3, 6), (6, 9))
 """
 
 from __future__ import annotations
@@ -19,12 +25,13 @@ from kern.mining.schema import Three
 Span: TypeAlias = tuple[int, int]
 """The orders of the first event of a pass and of the one after its last."""
 
+# tests/mining/test_constants.py shows on simulated programs how far each of these can be changed.
 _REACH: Final = 0.35
-"""The power of the distance with which anchors are weighed: it was chosen on simulated programs."""
+"""The power of the distance with which anchors are weighed."""
 _AHEAD: Final = 64
 """How many sightings are looked at to see whether anchors start over; fewer where there were fewer since the last cut.
 """
-_AGAIN: Final = 1 / 3
+_REPEATED: Final = 1 / 3
 """The share of the anchors in these that must have been seen: a pass may begin with what the one before did not use."""
 _FAMILY: Final = 0.1
 """The least share of a pass's anchors in kernels that most passes launch: other sizes may have other kernels."""
@@ -55,15 +62,15 @@ def find_cores(events: Sequence[Event]) -> tuple[Span, ...]:
 
 
 def _passes(sightings: Sequence[_Sighting]) -> list[_Segment]:
-    """The passes, from the first anchor to the last that tell their size, where any do."""
+    """The passes, each from its first to its last anchor that varies with its size, if any does."""
     anchored = _anchored(sightings)
-    telling = _telling(anchored)
-    segments = _family(_segments(anchored, _beginning([s for s in anchored if telling.intersection(s.identities)])))
-    return [_between(segment, telling) for segment in segments]
+    varying = _varying(anchored)
+    segments = _family(_segments(anchored, _beginning([s for s in anchored if varying.intersection(s.identities)])))
+    return [_between(segment, varying) for segment in segments]
 
 
-def _telling(sightings: Sequence[_Sighting]) -> frozenset[int]:
-    """The anchors that tell a pass's size: those seen in half as many shapes as any; none if none vary."""
+def _varying(sightings: Sequence[_Sighting]) -> frozenset[int]:
+    """The anchors that vary with a pass's size: seen in at least half as many shapes as any; none if none vary."""
     shapes: defaultdict[int, set[_Shape]] = defaultdict(set)
     for sighting in sightings:
         for identity in sighting.identities:
@@ -92,7 +99,7 @@ def _addresses(launches: Sequence[Launch]) -> list[_Sighting]:
 
 
 def _symbols(launches: Sequence[Launch]) -> list[_Sighting]:
-    """Kernels in place of addresses, for a record without any."""
+    """Kernels instead of addresses, for a recording without any."""
     number: dict[str, int] = {}
     return [_Sighting(launch, (number.setdefault(launch.symbol, len(number)),)) for launch in launches]
 
@@ -133,10 +140,10 @@ def _shared_distance(found: Sequence[tuple[int, int, int]]) -> frozenset[int]:
 
 
 def _beginning(sightings: Sequence[_Sighting]) -> int | None:
-    """The first of the anchors that tell a pass's size: where the shape before does not tell the shape after.
+    """The first of the anchors that vary with a pass's size: where the shape before does not determine the next.
 
-    A shape is a kernel and its grid. Inside a pass, equal ones are followed by equal ones; after its end comes a pass
-    of any size. None where all passes are alike.
+    A shape is a kernel and its grid. Inside a pass, equal ones are followed by equal ones; at its end a pass of any
+    size follows. None where all passes are alike.
     """
     following: defaultdict[tuple[int, int], defaultdict[_Shape, Counter[_Shape]]]
     following = defaultdict(lambda: defaultdict(Counter))
@@ -171,19 +178,19 @@ def _start_over(ahead: Sequence[_Sighting], seen: set[int], first: int | None) -
     """Whether anchors that were seen since the last cut are those of two launches in turn, and more than a third of
     those up to the next cut at `first`.
 
-    One alone may have come late, and a few may be memory that this pass alone uses over and over.
+    A single one may be late, and a few may be memory that only this pass uses over and over.
     """
     if len(ahead) < 2 or any(seen.isdisjoint(sighting.identities) for sighting in ahead[:2]):
         return False
     before = takewhile(lambda sighting: first not in sighting.identities, ahead)
     coming = {identity for sighting in before for identity in sighting.identities}
-    return _AGAIN * len(coming) < len(coming & seen)
+    return _REPEATED * len(coming) < len(coming & seen)
 
 
 def _family(segments: Sequence[_Segment]) -> list[_Segment]:
     """The segments that are passes: whole ones, from the first kernel that most whole ones launch to the last.
 
-    What initialises the memory touches each anchor too, but with kernels of its own.
+    What initialises the memory touches each anchor too, but with other kernels.
     """
     most = max(map(len, segments), default=0)
     whole = [segment for segment in segments if _whole(segment, most)]

@@ -1,4 +1,13 @@
-"""Kernels' names for people: the readable part of a mangled C++ symbol."""
+"""Kernels' names for people: the readable part of a mangled C++ symbol.
+
+The C++ runtime's own demangler is not used: with substitutions, a symbol of 300 bytes can expand
+to gigabytes.
+
+>>> readable("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfEEEEvT1_")
+'at::native::reduce_kernel<512, 1, …>'
+>>> short("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfEEEEvT1_")
+'reduce_kernel<512, 1, …>'
+"""
 
 from __future__ import annotations
 
@@ -11,7 +20,7 @@ _BUILTIN: Final = {
 }  # fmt: skip
 _DIGITS: Final = frozenset("0123456789")
 _MOST_PARTS: Final = 100
-"""Bound on the parts of a name that are read, which may stand inside each other."""
+"""Limit on the parts of a name that are read, which may be nested."""
 _ANONYMOUS: Final = "_GLOBAL__N_"
 
 
@@ -27,7 +36,7 @@ def short(symbol: str) -> str:
 def readable(symbol: str) -> str:
     """A symbol's name with its simple template arguments: `at::native::reduce_kernel<512, 1>`; others are left out.
 
-    Follows the Itanium C++ ABI's mangling as far as names go. What does not parse is shown as it stands.
+    Follows the Itanium C++ ABI's mangling as far as names go. What does not parse is returned unchanged.
     """
     if not symbol.startswith("_Z"):
         return symbol

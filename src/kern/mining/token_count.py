@@ -1,4 +1,11 @@
-"""The token count of each pass: that number which explains most of the others."""
+"""The token count of each pass: the number that explains most of the others.
+
+>>> from kern.mining.call_sites import align
+>>> sites, _ = align([[launch(0, "scale", 1)], [launch(1, "scale", 5)], [launch(2, "scale", 34)]])
+>>> reference = choose(sites, passes=3)
+>>> reference.chosen.name, reference.chosen.tokens
+('grid.x', (1, 5, 34))
+"""
 
 from __future__ import annotations
 
@@ -18,14 +25,15 @@ Vector: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 CANDIDATES: Final = 64
 """How many different candidates are tried: those that most numbers equal."""
 _SAMPLES: Final = 2**22
-"""About how many values are fitted, over all candidates: of a record with many, fewer candidates are tried."""
+"""About how many values are fitted, over all candidates: for a recording with many, fewer candidates are tried."""
 _FEWEST: Final = 2
 _KEPT_FITS: Final = 4096
-_COVERED: Final = 0.75
-"""A candidate is seen in this share of the passes in which any is seen, or more."""
 _MOST: Final = 2**31
+# tests/mining/test_constants.py shows on simulated programs how far _COVERED and _CLOSE can be changed.
+_COVERED: Final = 0.75
+"""A candidate is seen in at least this share of the passes in which any is seen."""
 _CLOSE: Final = 0.05
-"""Candidates that leave more by less than this share of all numbers leave as much."""
+"""Candidates whose leftovers differ by less than this share of all numbers are equally good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The number taken for the token count, and the next best that all passes have and that tells others apart."""
+    """The number taken for the token count, and the next best that all passes have and that groups them otherwise."""
 
     chosen: Explained
     runner_up: Explained | None
@@ -55,7 +63,7 @@ def _fit(samples: frozenset[Sample]) -> Fit:
 
 
 def fit_number(number: Number, passes: Sequence[int], tokens: Sequence[int | None]) -> Fit:
-    """Fit a number of a site that stands in `passes`; passes of unknown token count are left out.
+    """Fit a number of a site in `passes`; passes of unknown token count are left out.
 
     A float, and a block's side, can only be constant in a manifest.
     """
@@ -73,12 +81,12 @@ def choose(sites: Sequence[Site], passes: int) -> Reference | None:
 
     Each candidate is fitted to every number of every site that is not constant. The one that leaves the fewest unfit
     and underdetermined is the token count, or the smallest that differs from it by a factor: multiples explain as much,
-    but for chance. Where a pass lacks it, numbers that equal it elsewhere tell the count.
+    except by chance. Where a pass does not have it, numbers that equal it elsewhere give the count.
     """
     found: dict[Vector, tuple[Site, Number]] = {}
     weights: Counter[Vector] = Counter()
     for site in sites:
-        for number in site.numbers():
+        for number in site.given_numbers():
             if len(set(number.values)) > 1:
                 vector = (site.passes, number.values)
                 weights[vector] += 1
@@ -152,7 +160,7 @@ def _explain(candidate: Vector, weights: Counter[Vector], passes: int) -> _Ranke
 
 
 def _everywhere(reference: Vector, weights: Counter[Vector], passes: int) -> tuple[int | None, ...]:
-    """The token count of every pass, None where nothing tells it."""
+    """The token count of every pass, None where it is unknown."""
     tokens = dict(zip(*reference, strict=True))
     missing: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for (indices, values), weight in weights.items():
@@ -162,5 +170,5 @@ def _everywhere(reference: Vector, weights: Counter[Vector], passes: int) -> tup
             for index in indices:
                 if index not in tokens:
                     missing[index][seen[index]] += weight
-    told = {index: counts.most_common(1)[0][0] for index, counts in missing.items()}
-    return tuple(tokens.get(index, told.get(index)) for index in range(passes))
+    others = {index: counts.most_common(1)[0][0] for index, counts in missing.items()}
+    return tuple(tokens.get(index, others.get(index)) for index in range(passes))

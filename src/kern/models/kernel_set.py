@@ -1,4 +1,4 @@
-"""From a target to kernels: which library implements the entries, and the modules compiled for it."""
+"""From a target to kernels: the library that implements the entries, and the modules compiled for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kern.artifact.errors import UnknownTarget
 from kern.checkpoints.config import TransformerConfig
 from kern.device import open_device
 from kern.device.base import DeviceUnavailable
@@ -17,24 +18,20 @@ from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
 from kern.kernels.host_library import host_kernels
-from kern.manifest.errors import KernError, variant
 from kern.manifest.types import Kernel
 from kern.models.buffers import Limits
 from kern.models.speculation.config import DraftConfig
 from kern.models.unfused_layers import BlockLayout
 
 HOST: Final = "host"
-"""The target that stands for this machine's own processor."""
-
-
-UnknownTarget = variant(KernError, "unknown-target", "No kernels can be built for this target.", exit_code=2)
+"""The target that means this machine's processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSet:
     """The entries' implementations, and the files that they are pinned to.
 
-    `block` is how keys and values lie in a page, for recorded kernels; None is our own kernels' layout.
+    `block` is the layout of keys and values in a page, for recorded kernels; None is our own kernels' layout.
     """
 
     target: str
@@ -44,7 +41,7 @@ class KernelSet:
 
 
 def check_target(target: str) -> None:
-    """Raises UnknownTarget and UnknownHostTarget for what cannot be built, before anything is fetched or compiled."""
+    """Raises UnknownTarget for what cannot be built, before anything is fetched or compiled."""
     if target.startswith("sm_"):
         check_architecture(CudaPlan(target, Sizes(32, 32, 1, 1, 64)))
     elif target in HOST_TARGETS:
@@ -64,8 +61,8 @@ def is_host(target: str) -> bool:
 def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None) -> KernelSet:
     """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like, or `auto` for this machine's GPU or processor.
 
-    `draft` is the draft that they are to run too.
-    Raises UnknownTarget, UnknownHostTarget, UnknownCudaTarget, UnsupportedSizes, and what the compilers raise.
+    `draft` is a draft that they have to run too.
+    Raises UnknownTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
     if target == "auto":
@@ -86,13 +83,11 @@ def cuda_sizes(config: TransformerConfig, limits: Limits) -> Sizes:
 def cuda_kernel_set(
     target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None
 ) -> KernelSet:
-    """Our own kernels for an architecture. Raises UnknownCudaTarget, UnsupportedSizes, and what the compiler raises."""
+    """Our own kernels for an architecture. Raises UnknownTarget, UnsupportedSizes, and what the compiler raises."""
     round = None if draft is None else Round(draft.rows, draft.transformer.ffn, draft.rank)
     plan = CudaPlan(target, cuda_sizes(config, limits), round=round)
     modules = compile_cuda_modules(plan)
-    hashes = _hashes(modules)
-    entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}
-    return KernelSet(target, entries, modules)
+    return KernelSet(target, cuda_kernels(plan, _hashes(modules)), modules)
 
 
 def _of_this_machine() -> str:

@@ -1,4 +1,4 @@
-"""The recorded modules: whether they hold what was launched from them, and the machine that runs them all."""
+"""The recorded modules: whether they have the kernels that were launched from them, and the target that runs all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kern.artifact.types import KernelInfo
 from kern.manifest.errors import KernError, variant
 from kern.manifest.params import layout
 from kern.manifest.types import Step
-from kern.recorded.vllm.assumptions import INSTANCE, PARAMETERS, Refuted
+from kern.recorded.assumptions import INSTANCE, PARAMETERS, Refuted
 
 WrongTarget = variant(KernError, "recorded-for-other-target", "The recorded kernels do not run on the build's target.")
 
@@ -20,8 +20,8 @@ WrongTarget = variant(KernError, "recorded-for-other-target", "The recorded kern
 def target_of(asked: str, modules: Mapping[str, bytes], steps: tuple[Step, ...]) -> str:
     """The target of a build on `modules`, by the name of their files, which `steps` launch from.
 
-    `asked`, if it runs all modules; for `auto` the most particular of their own targets that does: code for sm_90 runs
-    beside code for sm_90a, and vLLM's recordings have both. Raises BadModule, WrongTarget, and Refuted where a module
+    `asked`, if it runs all modules; for `auto` the most specific of their own targets that does: code for sm_90 runs
+    next to code for sm_90a, and vLLM's recordings have both. Raises BadModule, WrongTarget, and Refuted where a module
     does not hold a step's kernel, or with other parameters.
     """
     described = {name: _described(name, image) for name, image in modules.items()}
@@ -53,9 +53,7 @@ def _described(name: str, image: bytes) -> tuple[str, dict[str, KernelInfo]]:
 def _require_kernel(step: Step, kernels: Mapping[str, KernelInfo]) -> None:
     kernel = kernels.get(step.symbol)
     if kernel is None:
-        raise Refuted(
-            INSTANCE, f"the recorded module {step.sha256} holds no {step.symbol}", "what was launched from it"
-        )
+        raise Refuted(INSTANCE, f"the recorded module {step.sha256} has no {step.symbol}", "what was launched from it")
     if kernel.layout != layout(step.params):
         evidence = f"{step.symbol} in the recorded module {step.sha256} takes {kernel.layout}"
         raise Refuted(PARAMETERS, evidence, layout(step.params))

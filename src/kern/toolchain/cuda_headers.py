@@ -1,4 +1,4 @@
-"""Where the headers of CUDA and CUPTI are, and CUPTI's library: from NVIDIA's wheels, or from a toolkit."""
+"""Where CUDA's headers are, and CUPTI's with its library: in NVIDIA's wheels, or in a toolkit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from kern.manifest.errors import KernError, install_hint, variant
+from kern.toolchain.nvrtc import CudaCompilerMissing
 
 SYSTEM_TOOLKIT: Final = Path("/usr/local/cuda")
 _CUPTI_HEADER: Final = "cupti_callbacks.h"
 _CUDA_HEADER: Final = "cuda.h"
+_KERNEL_HEADER: Final = "cuda_bf16.h"
 _LIBRARIES: Final = ("libcupti.so.13", "libcupti.so.12")
 _WHEELS: Final = ("nvidia.cu13", "nvidia.cuda_cupti", "nvidia.cuda_runtime")
 
@@ -22,16 +24,27 @@ HeadersMissing = variant(KernError, "headers-missing", "The headers of CUDA and 
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """The folders to include, CUPTI's first, and CUPTI's library where there is one beside them."""
+    """The folders to include, CUPTI's first, and CUPTI's library where there is one next to them."""
 
     includes: tuple[Path, ...]
     library: Path | None
 
 
+def kernel_headers() -> tuple[Path, ...]:
+    """The folders that CUDA kernels include: those of the wheels nvidia-cuda-runtime and nvidia-cuda-cccl.
+
+    NVRTC comes from a wheel of the same version. Raises CudaCompilerMissing.
+    """
+    folders = [folder / "include" for folder in _wheel(_WHEELS[0])]
+    if _holder(folders, _KERNEL_HEADER) is None:
+        raise CudaCompilerMissing("CUDA's headers (nvidia-cuda-runtime) are not installed", install_hint("cuda"))
+    return tuple(each for folder in folders for each in (folder, folder / "cccl"))
+
+
 def find_toolkit() -> Toolkit:
     """NVIDIA's wheels in this Python, else the toolkit of CUDA_HOME; where that is not set, the one of /usr/local/cuda.
 
-    Headers are never mixed of two of them. Raises HeadersMissing.
+    The headers of two of them are never mixed. Raises HeadersMissing.
     """
     toolkit = _toolkit([folder for name in _WHEELS for folder in _wheel(name)])
     named = os.environ.get("CUDA_HOME")
@@ -52,7 +65,7 @@ def _wheel(name: str) -> list[Path]:
         spec = find_spec(name)
     except ModuleNotFoundError:
         return []
-    return [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+    return [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
 
 
 def _toolkit(folders: list[Path]) -> Toolkit | None:
@@ -60,8 +73,8 @@ def _toolkit(folders: list[Path]) -> Toolkit | None:
     found = [folder for folder in includes if folder is not None]
     if len(found) != len(includes):
         return None
-    places = [folder / library for folder in folders for library in ("lib64", "lib")]
-    holders = ((_holder(places, name), name) for name in _LIBRARIES)
+    libraries = [folder / library for folder in folders for library in ("lib64", "lib")]
+    holders = ((_holder(libraries, name), name) for name in _LIBRARIES)
     library = next((folder / name for folder, name in holders if folder is not None), None)
     return Toolkit(tuple(dict.fromkeys(found)), library)
 

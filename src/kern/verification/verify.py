@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from kern.files.regular_file import NotRegular, open_regular
 from kern.manifest.errors import KernError, variant
 from kern.manifest.reading import MAX_BYTES, read
 from kern.verification.report import Report, locate
@@ -57,10 +58,10 @@ def _mode(path: Path) -> int:
 
 def _file_bytes(path: Path) -> bytes:
     """The file's bytes, at most one byte more than a manifest may have."""
-    if not stat.S_ISREG(_mode(path)):
-        raise Unreadable(f"{path} is neither a file nor a folder", _GIVE)
     try:
-        with path.open("rb") as file:
+        with open(open_regular(path), "rb") as file:
             return file.read(MAX_BYTES + 1)
+    except NotRegular:
+        raise Unreadable(f"{path} is neither a file nor a folder", _GIVE) from None
     except OSError as error:
         raise Unreadable(f"{path} cannot be read: {error.strerror}", _GIVE) from None

@@ -59,21 +59,22 @@ def build(
 
     Example: `kern build smollm2 --target host -o build/smollm2`
     """
+    from kern.building.options import BuildOptions
     from kern.cli.build import build_folder
 
-    build_folder(
-        name,
-        output,
+    options = BuildOptions(
+        model=name,
         checkpoint=checkpoint,
         random=random,
         seed=seed,
         config=config,
         target=target,
-        limits=(sequences, chunk),
-        force=force,
+        sequences=sequences,
+        chunk=chunk,
         weights=weights,
         capture=capture,
         draft=draft,
         taps_before=taps_before,
         strict=strict,
     )
+    build_folder(options, output, force)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +18,7 @@ from kern.files.user_cache import (
     open_trusted,
     user_cache,
 )
+from kern.files.whole_file import whole_file
 
 WORKSPACE_BYTES: Final = 32 << 20
 """Workspace that every algorithm may use, NVIDIA's recommendation for Hopper (cuBLAS, cublasSetWorkspace)."""
@@ -86,7 +85,8 @@ class AlgorithmCache:
             make_cache(self._path.parent)
             with locked(self._path.with_suffix(".lock")):
                 self._known = _fitting({**_read(self._path), **new})
-                _replace(self._path, _as_text(self._known))
+                with whole_file(self._path, 0o600) as file:
+                    file.write(_as_text(self._known).encode())
         except UntrustedCache as error:
             _ignore(f"a matrix product's algorithm is not kept: {error.message}")
         except OSError as error:
@@ -141,14 +141,3 @@ def _as_text(entries: dict[str, str]) -> str:
 
 def _is_algorithm(text: object) -> bool:
     return isinstance(text, str) and len(text) == 2 * ALGORITHM_BYTES and set(text) <= set("0123456789abcdef")
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -1,1 +1,1 @@
-"""What vLLM's recorded kernels are: parameters, launches of a pass, and what a recording must show."""
+"""vLLM's recorded kernels: signatures, parts of a pass, bindings, and what a recording must show."""

@@ -1,98 +1,40 @@
 """The recorded kernels' own parameters, by name and type, as vLLM 0.24's sources declare them.
 
 Of a Triton kernel they are those that are left when constants are compiled in, and two for memory that Triton itself
-may want. The record must agree with the sizes; the names are what the wiring is written in.
+may want. The recording must agree with the sizes; the names are what the tables of this package refer to.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from kern.manifest.params import SCALAR_BYTES, Layout, Param, Scalar, layout
-from kern.mining.symbols import short
-
-Value: TypeAlias = int | float
-
-_POINTER: Final = Param(direction="in")
-"""Stands for any address: what is behind it, and whether it is written, is said where it is wired."""
-_FORMATS: Final[dict[Scalar, str]] = {"i32": "<i", "u32": "<I", "i64": "<q", "f32": "<f", "u8": "<B"}
-
-Role = Literal["norm", "rotary", "cache", "attention", "reduce", "add_norm", "activation"]
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A kernel's parameters in the order of its ABI, each a scalar's type or None for an address.
-
-    `starts` is what the symbol of every instance starts with, `exact` that of the instances which this provider
-    wires: bf16 throughout, rotation of halves.
-    """
-
-    role: Role
-    starts: str
-    exact: str
-    params: tuple[tuple[str, Scalar | None], ...]
-
-    @property
-    def name(self) -> str:
-        """The kernel's name, for a message."""
-        return short(f"{self.starts}E") if self.starts.startswith("_ZN") else self.starts
-
-    @property
-    def layout(self) -> Layout:
-        """The offsets and sizes that the binary must have."""
-        return layout([_POINTER if scalar is None else Param(scalar=scalar) for _, scalar in self.params])
-
-    def values(self, params: Sequence[bytes]) -> dict[str, Value]:
-        """What the parameters hold, given the bytes of each; an address is an integer."""
-        return {name: _value(scalar, data) for (name, scalar), data in zip(self.params, params, strict=True)}
-
-
-def _value(scalar: Scalar | None, data: bytes) -> Value:
-    if scalar is None:
-        return int.from_bytes(data, "little")
-    value: Value = struct.unpack(_FORMATS[scalar], data)[0]
-    return value
-
-
-def _signature(role: Role, starts: str, exact: str, text: str) -> Signature:
-    """From `name` for an address and `name:type` for a scalar."""
-    params: list[tuple[str, Scalar | None]] = []
-    for word in text.split():
-        name, _, kind = word.partition(":")
-        scalar: Scalar | None = next((known for known in SCALAR_BYTES if known == kind), None)
-        params.append((name, scalar))
-    return Signature(role, starts, exact, tuple(params))
-
+from kern.recorded.signatures import Signature
 
 _TRITON: Final = " global_scratch profile_scratch"
 
 SIGNATURES: Final = (
-    _signature(
+    Signature.of(
         "norm",
         "_ZN4vllm15rms_norm_kernel",
         "_ZN4vllm15rms_norm_kernelIN3c108BFloat16E",
         "out input input_stride_d2:i64 input_stride_d3:i64 input_stride_d4:i64 input_shape_d2:i64 input_shape_d3:i64 "
         "weight epsilon:f32 num_tokens:i32 hidden_size:i32",
     ),
-    _signature(
+    Signature.of(
         "rotary",
         "_ZN4vllm23rotary_embedding_kernel",
         "_ZN4vllm23rotary_embedding_kernelIN3c108BFloat16ES2_Lb1E",  # queries and table in bf16, GPT-NeoX's halves
         "positions query key cos_sin_cache rot_dim:i32 query_stride:i64 key_stride:i64 head_stride:i64 num_heads:i32 "
         "num_kv_heads:i32 head_size:i32 rope_dim_offset:i64 inverse:u8",
     ),
-    _signature(
+    Signature.of(
         "cache",
         "reshape_and_cache_kernel_flash",
         "reshape_and_cache_kernel_flash",
         "key value key_cache value_cache slot_mapping k_scale v_scale key_stride:i64 value_stride:i64 block_stride:i64 "
         "head_stride:i64 dim_stride_k:i64 dim_stride_v:i64 page_stride:i64" + _TRITON,
     ),
-    _signature(
+    Signature.of(
         "attention",
         "kernel_unified_attention",
         "kernel_unified_attention",
@@ -103,7 +45,7 @@ SIGNATURES: Final = (
         "k_scale_cache v_scale_cache stride_ks_blk:i64 stride_ks_slot:i64 stride_ks_head:i64 stride_vs_blk:i64 "
         "stride_vs_slot:i64 stride_vs_head:i64" + _TRITON,
     ),
-    _signature(
+    Signature.of(
         "reduce",
         "reduce_segments",
         "reduce_segments",
@@ -111,13 +53,13 @@ SIGNATURES: Final = (
         "output segm_output segm_max segm_expsum seq_lens out_scale_inv:f32 output_stride_0:i64 output_stride_1:i64 "
         "block_table_stride:i64 query_start_len" + _TRITON,
     ),
-    _signature(
+    Signature.of(
         "add_norm",
         "_ZN4vllm25fused_add_rms_norm_kernel",
         "_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16E",
         "input input_stride:i64 residual weight epsilon:f32 num_tokens:i32 hidden_size:i32",
     ),
-    _signature(
+    Signature.of(
         "activation",
         "_ZN4vllm18act_and_mul_kernel",
         "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_fEEX"
@@ -125,4 +67,4 @@ SIGNATURES: Final = (
         "out input d:i32 limit:f32 alpha:f32 beta:f32",
     ),
 )
-"""The kernels that a pass is told by, in the order in which it launches them first."""
+"""The kernels that show a pass, in the order in which it launches them first."""

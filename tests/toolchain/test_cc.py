@@ -1,4 +1,4 @@
-"""The C compiler: what CC may say, and what becomes of one that is none."""
+"""The C compiler: what CC may say, and the errors for one that does not work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kern.device.host.target import host_target
-from kern.kernels.compile_host import CompilationFailed, CompilerMissing, compile_host_modules, compiler_command
+from kern.kernels.compile_host import compile_host_modules
+from kern.toolchain.cc import CompilationFailed, CompilerMissing, compiler_command
 
 
 def script(path: Path, text: str, mode: int = 0o755) -> Path:
@@ -24,7 +25,7 @@ def test_cc_may_have_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cc", ['"gcc', "/nonexistent/cc", "''", "no-such-compiler -m64", "/etc/passwd"])
-def test_a_compiler_that_is_none_is_missing(cc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_not_a_compiler_is_reported(cc: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", cc)
 
     with pytest.raises(CompilerMissing, match="no C compiler") as caught:
@@ -33,7 +34,7 @@ def test_a_compiler_that_is_none_is_missing(cc: str, monkeypatch: pytest.MonkeyP
     assert "name yours in CC" in caught.value.help
 
 
-def test_a_program_that_does_not_run_is_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_does_not_run_is_not_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", str(script(tmp_path / "cc", "\x7fnot a program")))
 
     with pytest.raises(CompilerMissing, match="does not run"):
@@ -61,8 +62,8 @@ def test_a_cross_compiler_that_does_not_run_is_missing(
         compile_host_modules(other)
 
 
-def test_no_room_for_compiled_kernels_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_compiled_code_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
 
-    with pytest.raises(CompilationFailed, match="no place"):
+    with pytest.raises(CompilationFailed, match="cannot be written"):
         compile_host_modules(host_target())

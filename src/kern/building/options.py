@@ -1,0 +1,113 @@
+"""The options of a build, and the checks that they agree with each other and with the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kern.checkpoints.config import FAMILIES, TransformerConfig
+from kern.manifest.errors import KernError, variant
+from kern.models.buffers import MAX_SEQUENCES, Limits
+from kern.models.speculation.draft import RANDOM
+
+KNOWN_MODELS: Final = ("smollm2",)
+
+
+BuildError = variant(KernError, "build-options", "Invalid build options.", exit_code=2)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """What to build: `model` is a family (`llama`, `qwen3`) or a known model (`smollm2`).
+
+    A family takes its weights from `checkpoint` (a Hugging Face folder or a GGUF file), or with `random` from a
+    generator seeded with `seed` (None is 0), at the sizes of the preset `config`. `target` is `host`, an instruction
+    set such as `x86-64-v3`, an architecture such as `sm_90a`, or `auto` for this machine. One call decodes at most
+    `sequences` sequences and takes at most `chunk` prompt tokens. `weights=False` leaves the weights file out.
+    `capture` is a recording of vLLM running the same model: the layers then run on its kernels, for one sequence, and
+    `auto` is the target that those were built for.
+    `draft` is a DSpark checkpoint's folder, or `random` for a draft of random weights and the true shape: the folder
+    then holds the programs of speculation too. `taps_before` takes each of its features one layer earlier.
+    `strict` refuses a checkpoint with unknown settings, which a warning names otherwise.
+    """
+
+    model: str
+    checkpoint: str | Path | None = None
+    random: bool = False
+    seed: int | None = None
+    config: str | None = None
+    target: str = "auto"
+    sequences: int = 1
+    chunk: int = Limits().chunk
+    weights: bool = True
+    capture: str | Path | None = None
+    draft: str | Path | None = None
+    taps_before: bool = False
+    strict: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """The greatest sizes of a call."""
+        return Limits(chunk=self.chunk, sequences=self.sequences)
+
+    @property
+    def label(self) -> str:
+        """The model's name in its manifest."""
+        if self.config is None:
+            return self.model
+        return self.config if self.config.startswith(self.model) else f"{self.model} {self.config}"
+
+    def check(self) -> None:
+        """Raises BuildError for options that contradict each other."""
+        self._check_weights()
+        if self.seed is not None and (self.seed < 0 or not (self.random or self.draft == RANDOM)):
+            reason = "is below 0" if self.seed < 0 else "is for random weights only"
+            raise BuildError(f"the seed {self.seed} {reason}", "leave --seed out, or give 0 or more with --random")
+        if self.draft is None and self.taps_before:
+            raise BuildError("--taps-before needs a draft", "give --draft, or leave --taps-before out")
+        if self.draft is not None and self.capture is not None:
+            raise BuildError("a draft runs on kern's own kernels only", "leave either --draft or --capture out")
+        if self.draft is not None and self.sequences != 1:
+            raise BuildError(
+                f"a draft serves one sequence, and --sequences is {self.sequences}", "leave --sequences or --draft out"
+            )
+        if self.sequences > MAX_SEQUENCES:
+            raise BuildError(
+                f"--sequences is {self.sequences}; the limit is {MAX_SEQUENCES:,}", f"give {MAX_SEQUENCES} or less"
+            )
+        if self.sequences > self.chunk:
+            raise BuildError(
+                f"a decode step of {self.sequences} sequences has as many tokens, and --chunk allows {self.chunk}",
+                f"give --chunk {self.sequences} or more",
+            )
+        if self.sequences < 1:
+            raise BuildError(f"--sequences is {self.sequences}", "give 1 or more")
+
+    def _check_weights(self) -> None:
+        if self.model in KNOWN_MODELS:
+            if self.random or self.config is not None:
+                raise BuildError(
+                    f"{self.model} has its own weights", f"leave the rest out: kern build {self.model} -o DIR"
+                )
+        elif self.model not in FAMILIES:
+            raise BuildError(f"unknown model {self.model!r}", f"give one of: {', '.join((*FAMILIES, *KNOWN_MODELS))}")
+        elif self.random == (self.checkpoint is not None):
+            raise BuildError(f"{self.model} needs weights", "give --checkpoint PATH, or --random with --config")
+        elif self.random and self.config is None:
+            raise BuildError("random weights need sizes", "give --config with known sizes, such as tiny")
+        elif not self.random and self.config is not None:
+            raise BuildError("a checkpoint has its own config", "leave --config out")
+
+    def check_chunk(self, config: TransformerConfig, round_rows: int | None) -> None:
+        """Raises BuildError for a chunk that is too large for the model, or too small for a round of its draft."""
+        if round_rows is not None and round_rows > self.chunk:
+            raise BuildError(
+                f"a round of this draft has {round_rows} tokens, and --chunk allows {self.chunk}",
+                f"give --chunk {round_rows} or more",
+            )
+        if self.chunk > max(config.max_positions, Limits().chunk):
+            raise BuildError(
+                f"--chunk is {self.chunk}, and the model has {config.max_positions} positions",
+                f"give --chunk {config.max_positions} or less",
+            )
