@@ -1,4 +1,4 @@
-"""Timing rounds: as many as there is room for, and what they accept."""
+"""Timing rounds: as many as fit, and what they accept."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_shares_of_the_drafts_that_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("rounds", [GROUP - 1, GROUP, 3 * GROUP + 1])
-def test_an_asynchronous_device_is_asked_for_the_time_between_rounds(
+def test_the_idle_time_between_rounds_is_measured_on_an_asynchronous_device(
     oracle: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
     monkeypatch.setattr(HostDevice, "asynchronous", True)

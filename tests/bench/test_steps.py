@@ -1,4 +1,4 @@
-"""Timing: as many steps as there is room for, and what they read."""
+"""Timing steps: as many as fit, and what they read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_a_step_reads_is_counted_over_the_steps_that_ran(
 
 
 @pytest.mark.parametrize("steps", [GROUP - 1, GROUP, 3 * GROUP + 1])
-def test_an_asynchronous_device_is_asked_for_the_time_between_steps(
+def test_the_idle_time_between_steps_is_measured_on_an_asynchronous_device(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     monkeypatch.setattr(HostDevice, "asynchronous", True)
@@ -52,7 +52,7 @@ def test_an_asynchronous_device_is_asked_for_the_time_between_steps(
     assert idle is None or isfinite(idle)
 
 
-def test_steps_that_wait_for_one_another_have_no_idle_time_of_their_own(
+def test_steps_that_wait_for_the_host_have_no_idle_time(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = without_feedback(tiny, tmp_path / tiny.name)

@@ -80,7 +80,7 @@ def test_bench_warns_of_other_processes(
     assert not warned or f"{share:.0%} of the processor" in done.err
 
 
-def test_decoding_alone_is_timed_where_that_is_asked_for(kern: Kern, tiny: Path) -> None:
+def test_decode_only_times_only_decoding(kern: Kern, tiny: Path) -> None:
     found = kern("bench", tiny, "--steps", 8, "--decode-only", "--json").json
     assert found["prefill"] == []
     assert found["decode"]["steps"] == 8

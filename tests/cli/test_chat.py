@@ -78,11 +78,11 @@ def test_an_answer_ends_before_a_stop_string(talk: Talk) -> None:
     assert done.err.endswith("(ended by a stop string)\n")
 
 
-def test_nothing_said_is_nothing_answered(talk: Talk) -> None:
+def test_empty_lines_are_not_answered(talk: Talk) -> None:
     assert talk(b"").out == talk(b"\n  \n").out == ""
 
 
-def test_a_full_capacity_is_one_line(talk: Talk) -> None:
+def test_a_full_capacity_is_one_error(talk: Talk) -> None:
     done = talk(b"hello\nmore\nmore\n", "--capacity", 24, "--max-tokens", 100)
     assert done.code == 2
     assert done.out == answers(["hello"], 15)[0] + "\n"
@@ -203,7 +203,7 @@ def test_run_ends_before_a_stop_string_and_says_which_kind(kern: Kern, toy: Path
     assert kern("run", toy, *prompt, "--stop", "never", "--json").json["stop"] == "length"
 
 
-def test_a_wrong_stop_string_is_told_before_anything_is_loaded(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+def test_an_invalid_stop_string_is_reported_before_loading(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = write_talker(tmp_path / "toy")
     (folder / "weights.safetensors").unlink()
     for path, stop, says in ((folder, "", "a stop string is empty"), (tiny, "x", "no text for a stop string")):

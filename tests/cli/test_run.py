@@ -106,7 +106,7 @@ def test_a_number_out_of_bounds_is_a_usage_error(kern: Kern, tiny: Path, command
     assert "Traceback" not in done.err
 
 
-def test_large_numbers_within_bounds_do_no_harm(kern: Kern, tiny: Path) -> None:
+def test_large_numbers_within_bounds_work(kern: Kern, tiny: Path) -> None:
     large = ("--max-tokens", "9" * 400, "--capacity", 24, "--ignore-stop", "--json")
     assert len(kern("run", tiny, *IDS, *large).json["output_ids"]) == 22
     found = kern("bench", tiny, "--steps", "9" * 400, "--capacity", 40, "--json").json
@@ -123,7 +123,7 @@ def test_no_more_is_allocated_than_the_model_can_use(kern: Kern, tiny: Path) -> 
     assert "note" not in usual
 
 
-def test_a_room_too_small_to_time_anything_is_said(kern: Kern, tiny: Path) -> None:
+def test_a_capacity_too_small_to_time_anything_is_an_error(kern: Kern, tiny: Path) -> None:
     for capacity in (16, 31):
         refused(kern("bench", tiny, "--capacity", capacity), f"capacity is {capacity}")
 
@@ -138,7 +138,7 @@ def test_a_room_too_small_to_time_anything_is_said(kern: Kern, tiny: Path) -> No
         (["--prompt-ids", "1,2,3", "--capacity", "2"], "capacity is 2"),
     ],
 )
-def test_a_wrong_prompt_is_told_before_anything_is_loaded(
+def test_an_invalid_prompt_is_reported_before_loading(
     kern: Kern, tiny: Path, tmp_path: Path, options: list[str], word: str
 ) -> None:
     refused(kern("run", damaged(tiny, tmp_path, "missing"), *options), word)
@@ -158,7 +158,7 @@ def test_ids_beyond_the_table_are_refused_before_anything_runs(kern: Kern, tiny:
     refused(kern("run", folder, "--prompt-ids", "4095"), "together with the embedding, weight cos_sin, but with embedd")
 
 
-def test_the_load_report_tells_the_graphs(kern: Kern, tiny: Path) -> None:
+def test_the_load_report_lists_the_graphs(kern: Kern, tiny: Path) -> None:
     assert "graphs  prefill of 512, decode of 1" in kern("run", tiny, *IDS, "--max-tokens", 1).err
     assert "graphs  none" in kern("run", tiny, *IDS, "--max-tokens", 1, "--eager").err
 
@@ -210,7 +210,7 @@ def test_a_piped_prompt_loses_one_newline(monkeypatch: pytest.MonkeyPatch) -> No
     assert PromptSource("ab\n", None, chat=False).resolve(tokenizer) == tokenizer.encode("ab\n")
 
 
-def test_the_help_says_what_becomes_of_a_piped_prompt(kern: Kern) -> None:
+def test_the_help_explains_piped_prompts(kern: Kern) -> None:
     assert "without its final newline" in " ".join(kern("run", "--help").out.replace("│", " ").split())
 
 
@@ -229,7 +229,7 @@ def test_tuning_a_device_without_a_choice_is_noted(kern: Kern, tiny: Path) -> No
     assert note not in kern("run", tiny, *IDS, "--max-tokens", 1).err
 
 
-def test_a_folder_of_another_kind_is_said_not_to_be_a_text_model(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_text_model_is_refused(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "folder"))
     (folder / "text.json").unlink()
     for command in (["run", *IDS], ["bench"], ["score", "--text", "-"]):
@@ -407,7 +407,7 @@ def test_bench_profiles_a_decode_step(kern: Kern, tiny: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("place", [".", "gone/trace.json", "x" * 300])
-def test_a_trace_that_cannot_be_written_is_told_before_anything_is_timed(
+def test_a_trace_that_cannot_be_written_is_reported_before_the_measurement(
     kern: Kern, tiny: Path, tmp_path: Path, place: str
 ) -> None:
     refused(kern("bench", tiny, "--profile", tmp_path / place), "the trace cannot be written to")
@@ -480,7 +480,7 @@ def test_build_asks_before_replacing(kern: Kern, tmp_path: Path, compiled_once: 
         (["llama", "--random", "--config", "tiny", "--target", "sm_999"], "sm_999"),
     ],
 )
-def test_a_build_that_cannot_be_is_one_line(kern: Kern, tmp_path: Path, arguments: list[str], word: str) -> None:
+def test_a_build_that_fails_is_one_error(kern: Kern, tmp_path: Path, arguments: list[str], word: str) -> None:
     refused(kern("build", *arguments, "-o", tmp_path / "out"), word)
     assert list(tmp_path.iterdir()) == []
 
@@ -508,7 +508,7 @@ def test_text_comes_from_the_command_line_from_stdin_or_a_template(
     refused(kern("run", smollm2, "--prompt", "-"), "UTF-8")
 
 
-def test_a_text_without_end_or_input_without_source_is_one_line(
+def test_an_endless_text_or_a_closed_stdin_is_one_error(
     kern: Kern, smollm2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused(kern("score", smollm2, "--text", "/dev/zero"), "/dev/zero", "bytes")
@@ -517,7 +517,7 @@ def test_a_text_without_end_or_input_without_source_is_one_line(
     refused(kern("run", smollm2, "--prompt", "-"), "stdin")
 
 
-def test_a_trace_that_was_there_outlives_a_run_that_fails(kern: Kern, tiny: Path, tmp_path: Path) -> None:
+def test_an_existing_trace_survives_a_failing_run(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text("precious")
     refused(kern("bench", tiny, "--device", "cuda:99", "--profile", tmp_path / "trace.json"))
     assert (tmp_path / "trace.json").read_text() == "precious"
@@ -556,7 +556,7 @@ def test_an_interrupt_while_starting_leaves_no_traceback(tiny: Path, seconds: fl
 
 
 @ONE_FAMILY
-def test_a_full_device_is_one_line(tiny: Path) -> None:
+def test_a_full_device_is_one_error(tiny: Path) -> None:
     for command in (["verify", tiny], ["inspect", tiny], ["schema"], ["run", tiny, *IDS, "--max-tokens", 2]):
         with open("/dev/full", "w") as full:
             done = subprocess.run(process(*command), stdout=full, stderr=subprocess.PIPE, text=True, check=False)

@@ -43,7 +43,7 @@ def test_a_text_too_short_for_a_round_has_none(kern: Kern, toy: Path) -> None:
     assert short["output_ids"] == continuation(PROMPT, 7)
 
 
-def test_bench_sets_rounds_beside_plain_steps(kern: Kern, toy: Path) -> None:
+def test_bench_compares_rounds_with_plain_steps(kern: Kern, toy: Path) -> None:
     found = kern("bench", toy, "--spec", "--steps", 6, "--capacity", 512, "--json").json
     rounds, step = found["spec"], found["decode"]["ms_per_token"]
 
@@ -64,7 +64,7 @@ def test_bench_reports_rounds_in_words(kern: Kern, toy: Path) -> None:
         assert word in done.out
 
 
-def test_a_capacity_too_small_for_a_round_is_reported_before_the_measuring(
+def test_a_capacity_too_small_for_a_round_is_reported_before_the_measurement(
     kern: Kern, toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "benchmark", None)
@@ -74,7 +74,7 @@ def test_a_capacity_too_small_for_a_round_is_reported_before_the_measuring(
 
 
 @pytest.mark.parametrize("command", [["run", "--prompt-ids", "1,2,3"], ["bench"]])
-def test_a_folder_without_a_draft_is_one_line(kern: Kern, tiny: Path, command: list[str]) -> None:
+def test_a_folder_without_a_draft_is_one_error(kern: Kern, tiny: Path, command: list[str]) -> None:
     done = kern(*command, tiny, "--spec")
     assert (done.code, done.out) == (1, "")
     assert (

@@ -1,4 +1,4 @@
-"""What programs of the text contract must do with what a text caller writes and reads, each misuse named."""
+"""Which buffers the programs of the text contract must read and write; each violation is named."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SHORT = {"buffers/short": {"dtype": "i64", "shape": [50], "class": "weight"}}
         (SHORT | {f"{DECODE}/3": {"buf": "short"}}, "program decode looks 97 ids up in short, which has fewer rows"),
     ],
 )  # fmt: skip
-def test_a_program_that_uses_what_no_text_caller_gives_is_refused(edit: dict[str, Any], says: str) -> None:
+def test_a_program_that_uses_what_a_text_caller_does_not_write_is_refused(edit: dict[str, Any], says: str) -> None:
     with pytest.raises(ContractError) as caught:
         check_generation(edited(edit), settings())
 
@@ -80,7 +80,7 @@ def test_a_program_that_uses_what_no_text_caller_gives_is_refused(edit: dict[str
          "program draft looks 97 ids up in short, short, which has fewer rows"),
     ],
 )  # fmt: skip
-def test_rounds_are_held_to_the_same(edit: dict[str, Any], says: str) -> None:
+def test_programs_of_rounds_are_checked_too(edit: dict[str, Any], says: str) -> None:
     check_generation(edited(edit), settings())
     with pytest.raises(ContractError) as caught:
         check_speculation(edited(edit), settings())
@@ -95,7 +95,7 @@ def test_rounds_are_held_to_the_same(edit: dict[str, Any], says: str) -> None:
         ("token_ids", "targets", "program score does not read token_ids"),
     ],
 )
-def test_a_score_of_other_ids_is_refused(tiny: Path, taken: str, given: str, says: str) -> None:
+def test_a_score_program_that_ignores_the_ids_is_refused(tiny: Path, taken: str, given: str, says: str) -> None:
     document = json.loads((tiny / "manifest.json").read_text())
     for dispatch in document["programs"]["score"]["dispatches"]:
         for arg in dispatch["args"]:
@@ -109,7 +109,7 @@ def test_a_score_of_other_ids_is_refused(tiny: Path, taken: str, given: str, say
 
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, 520])
-def test_the_embedding_is_the_weight_that_ids_look_up(vocabulary: int) -> None:
+def test_the_embedding_is_the_weight_in_which_ids_are_looked_up(vocabulary: int) -> None:
     other = settings().model_copy(update={"embedding": "spoilt", "vocabulary": vocabulary})
     with pytest.raises(ContractError) as caught:
         check_generation(edited({}), other)

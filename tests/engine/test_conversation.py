@@ -1,4 +1,4 @@
-"""Conversations: each turn gives what a fresh run of it would, and computes no more than is new."""
+"""Conversations: each turn gives the same answer as a separate run, and computes only the new tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAID = ["hello", "and then?", "why", "x" * 40]
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executable]:
-    """A toy whose draft is right wherever its state is."""
+    """A toy whose draft is right wherever it has state."""
     with load(write_talker(tmp_path_factory.mktemp("oracle") / "toy"), capacity=POSITIONS) as executable:
         yield executable
 
@@ -44,17 +44,17 @@ def talk(executable: Any, *, late: bool = False, template: str | None = None, **
 
 
 def done(answer: Generation) -> Generation:
-    """The answer, once it has come to its end."""
+    """The complete answer."""
     for _ in answer:
         pass
     return answer
 
 
 def common(first: list[int], second: list[int]) -> int:
-    place = 0
-    while place < min(len(first), len(second)) and first[place] == second[place]:
-        place += 1
-    return place
+    index = 0
+    while index < min(len(first), len(second)) and first[index] == second[index]:
+        index += 1
+    return index
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -84,8 +84,8 @@ def test_each_turn_is_that_of_a_fresh_run(oracle: Executable, way: dict[str, Any
 
 
 @pytest.mark.parametrize("spec", [False, True])
-def test_a_template_may_write_a_turn_otherwise(oracle: Executable, spec: bool) -> None:
-    """The answers before the last are left out, as thoughts are."""
+def test_a_template_may_render_a_turn_differently(oracle: Executable, spec: bool) -> None:
+    """It leaves out all answers but the last, as templates do with reasoning."""
     template = "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}|{% endif %}{% endfor %}"
     conversation, before = talk(oracle, template=template, spec=spec), list[int]()
     for text in SAID:
@@ -100,9 +100,7 @@ def test_a_template_may_write_a_turn_otherwise(oracle: Executable, spec: bool) -
 
 @pytest.mark.parametrize("spec", [False, True])
 @pytest.mark.parametrize("room", range(1, 2 * ROWS + 2))
-def test_steps_that_no_round_had_room_for_leave_the_draft_without_state(
-    oracle: Executable, room: int, spec: bool
-) -> None:
+def test_plain_steps_after_the_last_round_compute_no_draft_state(oracle: Executable, room: int, spec: bool) -> None:
     prompt = ids_of("u:hello|a:")
     small = Generator(oracle, talker(positions=len(prompt) - 1 + room), eager=True, spec=spec)
     first = done(small.generate(prompt, max_tokens=100))
@@ -118,7 +116,7 @@ def test_steps_that_no_round_had_room_for_leave_the_draft_without_state(
 
 @pytest.mark.parametrize("spec", [False, True])
 @pytest.mark.parametrize("given", range(2 * ROWS + 2))
-def test_an_answer_that_was_broken_off_stays_said(oracle: Executable, given: int, spec: bool) -> None:
+def test_an_interrupted_answer_stays_in_the_conversation(oracle: Executable, given: int, spec: bool) -> None:
     conversation = talk(oracle, spec=spec, late=True)
     broken = conversation.say("hello", max_tokens=100)
     text = "".join(token.text for token in islice(broken, given))
@@ -133,7 +131,7 @@ def test_an_answer_that_was_broken_off_stays_said(oracle: Executable, given: int
             next(broken)
 
 
-def test_a_prefill_that_was_broken_off_is_done_again(oracle: Executable) -> None:
+def test_an_interrupted_prefill_is_repeated(oracle: Executable) -> None:
     counting: Any = Counting(oracle)
     conversation = talk(counting, chunk=4)
     done(conversation.say("hello", max_tokens=5))
@@ -167,7 +165,7 @@ def test_the_last_token_is_always_run(oracle: Executable) -> None:
         first = done(generator.generate([5, 6, 7], max_tokens=4))
 
 
-def test_a_conversation_that_outgrows_the_capacity_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_turn_that_exceeds_the_capacity_leaves_the_conversation_unchanged(tmp_path: Path) -> None:
     with load(write_talker(tmp_path / "toy"), capacity=20) as executable:
         conversation = talk(executable)
         assert done(conversation.say("hello", max_tokens=100)).capacity_full

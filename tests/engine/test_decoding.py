@@ -1,4 +1,4 @@
-"""Running ahead of the reader, as a device does that answers late."""
+"""Launching ahead of reads, on a device whose reads complete late."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
         assert executable.read("step_position").tolist() == [len(PROMPT) - 1 + count]
 
 
-def test_steps_that_were_launched_in_vain_do_no_harm(tiny: Path) -> None:
+def test_wasted_steps_do_not_change_the_next_text(tiny: Path) -> None:
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=64) as executable:
         slow: Any = Slow(executable)

@@ -73,13 +73,13 @@ def test_generation_ends_where_the_capacity_ends(tiny: Path, host: bool) -> None
         generation = generator.generate(PROMPT, max_tokens=60)
         ids = [token.id for token in generation]
 
-        # Positions 44 to 52 decode; the token of the last one has no place and needs none.
+        # Positions 44 to 52 decode; the token of the last one needs no room.
         assert generation.stop == "length"
         assert ids == usual[:9]
         assert executable.read("step_position").tolist() == [53]
 
 
-def test_a_stop_token_ends_the_text_and_belongs_to_it(tiny: Path) -> None:
+def test_a_stop_token_ends_the_text_and_is_its_last_id(tiny: Path) -> None:
     usual = generate(tiny, PROMPT, 24)
     stop = next(id for id in usual[3:] if id not in usual[:3])
     settings = Tokenizer.load(tiny).settings.model_copy(update={"stop_ids": (stop,)})
@@ -94,7 +94,7 @@ def test_a_stop_token_ends_the_text_and_belongs_to_it(tiny: Path) -> None:
     assert ignored == usual
 
 
-def test_an_executable_generates_again_and_again(tiny: Path) -> None:
+def test_an_executable_generates_repeatedly(tiny: Path) -> None:
     with load(tiny, capacity=256) as executable:
         generator = Generator(executable, Tokenizer.load(tiny))
         first = generator.generate(PROMPT, max_tokens=24)
@@ -108,7 +108,7 @@ def test_an_executable_generates_again_and_again(tiny: Path) -> None:
 
 @pytest.mark.parametrize("host", [False, True])
 @pytest.mark.parametrize("intruder", ["another generation", "another generator", "a score", "a prefill"])
-def test_a_generation_that_lost_its_state_says_so(tiny: Path, host: bool, intruder: str) -> None:
+def test_a_generation_that_lost_its_state_is_an_error(tiny: Path, host: bool, intruder: str) -> None:
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=256) as executable:
         generator = host_driven.generator(executable, tokenizer, host=host)
@@ -127,7 +127,7 @@ def test_a_generation_that_lost_its_state_says_so(tiny: Path, host: bool, intrud
             next(first)
 
 
-def test_executables_do_not_take_each_others_state(tiny: Path) -> None:
+def test_executables_have_separate_states(tiny: Path) -> None:
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=256) as one, load(tiny, capacity=256) as other:
         first = Generator(one, tokenizer).generate(PROMPT, max_tokens=6)
@@ -164,14 +164,14 @@ def test_text_needs_a_tokenizer(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, -3, 513, 10**30])
-def test_a_chunk_that_no_call_takes_is_refused(tiny: Path, chunk: int) -> None:
+def test_a_chunk_out_of_range_is_refused(tiny: Path, chunk: int) -> None:
     with load(tiny, capacity=32) as executable, pytest.raises(PromptError) as caught:
         Generator(executable, Tokenizer.load(tiny), chunk=chunk)
     assert caught.value.exit_code == 2
     assert f"the chunk is {chunk} tokens; give 1 to 512, the limit of program prefill" in str(caught.value)
 
 
-def test_the_chunk_fits_the_folder_where_none_is_given(tiny: Path, tmp_path: Path) -> None:
+def test_the_default_chunk_fits_the_folder(tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / tiny.name))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["programs"]["prefill"]["symbols"] = {"tokens": {"max": 40}}
@@ -205,7 +205,7 @@ def test_the_capacity_is_no_more_than_the_model_has_positions(tiny: Path) -> Non
         ({"positions": 4097}, "pages up to 257 for 4097 positions"),
     ],
 )
-def test_settings_do_not_promise_what_the_manifest_lacks(tiny: Path, edit: dict[str, Any], lacks: str) -> None:
+def test_settings_beyond_the_manifest_are_refused(tiny: Path, edit: dict[str, Any], lacks: str) -> None:
     usual = Tokenizer.load(tiny).settings
     tokenizer = Tokenizer(
         TextSettings.model_validate_json(json.dumps(json.loads(usual.model_dump_json()) | edit)), None
@@ -217,7 +217,7 @@ def test_settings_do_not_promise_what_the_manifest_lacks(tiny: Path, edit: dict[
             score(executable, tokenizer.settings, [1, 2])
 
 
-def test_everything_that_the_contract_misses_is_listed(tiny: Path, tmp_path: Path) -> None:
+def test_everything_missing_from_the_contract_is_listed(tiny: Path, tmp_path: Path) -> None:
     folder = without_feedback(tiny, tmp_path / tiny.name)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["programs"] = {"step": manifest["programs"]["decode"], "score": manifest["programs"]["score"]}

@@ -30,7 +30,7 @@ def test_a_model_generates_with_and_without_its_draft(toy: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "capacity"), [(32, 32), (10**6, POSITIONS)])
-def test_the_capacity_is_what_is_asked_for_or_what_the_model_has(toy: Path, asked: int, capacity: int) -> None:
+def test_the_capacity_is_limited_to_the_positions_of_the_model(toy: Path, asked: int, capacity: int) -> None:
     with open_model(toy, capacity=asked) as model:
         assert model.executable.capacity == model.generator().capacity == capacity
         assert model.settings.positions == POSITIONS
@@ -43,7 +43,7 @@ def test_a_model_scores_ids_and_text_where_it_has_a_tokenizer(tiny: Path) -> Non
             model.score("hello")
 
 
-def test_an_open_folder_stays_open_and_a_closed_model_gives_everything_back(toy: Path) -> None:
+def test_an_open_folder_stays_open_and_a_model_can_be_closed(toy: Path) -> None:
     with open_folder(toy) as folder:
         model = open_model(folder, tokenizer=Tokenizer.load(folder), capacity=32)
         assert folder.manifest_bytes() == (toy / "manifest.json").read_bytes()

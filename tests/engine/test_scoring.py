@@ -51,7 +51,7 @@ def test_a_manifest_without_the_program_is_refused(tiny: Path, tmp_path: Path) -
     assert "output nll: f32 [tokens]" in caught.value.message
 
 
-def test_a_score_that_lost_its_state_says_so(tiny: Path) -> None:
+def test_a_score_that_lost_its_state_is_an_error(tiny: Path) -> None:
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=149) as executable:
         generator = Generator(executable, tokenizer)

@@ -1,4 +1,4 @@
-"""Speculation against a target that an exact draft can be made for: every acceptance at every edge."""
+"""Speculation with a target whose exact draft is known: every number of accepted drafts at every boundary."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from support.toy_speculation import (
 )
 
 DISTINCT = [16, 5, 2]
-"""A prompt whose first 24 tokens that follow all differ."""
+"""A prompt after which the first 24 tokens all differ."""
 
 WAYS = [
     {"spec": True},
@@ -48,7 +48,7 @@ WAYS = [
 
 
 def prompt_of(length: int) -> list[int]:
-    return [(7 * place + 3) % 97 for place in range(length)]
+    return [(7 * index + 3) % 97 for index in range(length)]
 
 
 def generate(
@@ -61,7 +61,7 @@ def generate(
     late: bool = False,
     **options: Any,
 ) -> Generation:
-    """One generation, to its end."""
+    """One complete generation."""
     driven: Any = Slow(executable, asynchronous=True) if late else executable
     generator = host_driven.generator(driven, Tokenizer(settings(stop_ids, positions), None), **options)
     generation = generator.generate(prompt, max_tokens=count)
@@ -92,13 +92,13 @@ def extreme(request: pytest.FixtureRequest) -> Executable:
 
 
 def accepts_by_turns(length: int) -> list[int]:
-    """An order of acceptances in which each comes, and the extremes come together."""
+    """An order of acceptances that contains each number, and the extremes in succession."""
     turns = [7, 0, 6, 1, 5, 2, 4, 3, 7, 7, 0, 0]
     return turns[length % 12 :] + turns[: length % 12]
 
 
 @pytest.mark.parametrize("accepted", range(ROWS))
-def test_each_number_of_accepted_drafts_again_and_again(tmp_path: Path, accepted: int) -> None:
+def test_each_number_of_accepted_drafts_repeatedly(tmp_path: Path, accepted: int) -> None:
     accepts = [accepted] * 12
     count = sum(accepts) + len(accepts)
     with load(write_toy(tmp_path / "toy", spoiling(5, accepts)), capacity=128) as executable:
@@ -169,16 +169,16 @@ def test_a_limit_may_end_inside_a_round(oracle: Executable, way: dict[str, Any])
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_stop_token_ends_the_text_wherever_it_stands(
+def test_a_stop_token_ends_the_text_at_any_position(
     oracle: Executable, extreme: Executable, way: dict[str, Any]
 ) -> None:
     follows = continuation(DISTINCT, 24)
-    for place in range(2 * ROWS + 1):
-        found = generate(extreme, DISTINCT, 24, stop_ids=[follows[place]], **way)
+    for index in range(2 * ROWS + 1):
+        found = generate(extreme, DISTINCT, 24, stop_ids=[follows[index]], **way)
 
         assert found.stop == "stop_token"
-        assert found.output_ids == follows[: place + 1]
-        assert len(found.accepted) == (place // ROWS + 1 if extreme is oracle else place + 1)
+        assert found.output_ids == follows[: index + 1]
+        assert len(found.accepted) == (index // ROWS + 1 if extreme is oracle else index + 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -191,7 +191,7 @@ def test_plain_steps_finish_where_no_round_has_room(
 
         assert found.output_ids == continuation(prompt_of(length), room)
         assert found.capacity_full
-        # A round needs as many places as it has rows.
+        # A round needs as many positions as it has rows.
         assert len(found.accepted) == (room // ROWS if extreme is oracle else max(0, room - ROWS + 1))
 
 
@@ -239,12 +239,12 @@ def test_a_late_device_runs_ahead_no_further_than_the_ring_holds(
 
     assert generation.output_ids == continuation(prompt, rounds * (accepted + 1))
     assert generation.accepted == [accepted] * rounds
-    assert launched == rounds  # none beyond what is wanted or has room
+    assert launched == rounds  # none beyond what is wanted or fits
     assert slow.under_way == 0
-    assert slow.most_under_way == 2 * ((ring // ROWS - 1) // apart)  # two buffers a reading
+    assert slow.most_under_way == 2 * ((ring // ROWS - 1) // apart)  # two buffers per read
 
 
-def test_rounds_that_were_launched_in_vain_do_no_harm(oracle: Executable) -> None:
+def test_wasted_rounds_do_not_change_the_next_text(oracle: Executable) -> None:
     slow: Any = Slow(oracle, asynchronous=True)
     generator = Generator(slow, Tokenizer(settings(), None), spec=True)
     list(islice(generator.generate(DISTINCT, max_tokens=200), 3))
@@ -257,7 +257,7 @@ def test_rounds_that_were_launched_in_vain_do_no_harm(oracle: Executable) -> Non
 
 @pytest.mark.parametrize("host", [False, True])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_generation_that_lost_its_state_says_so(oracle: Executable, host: bool, late: bool) -> None:
+def test_a_generation_that_lost_its_state_is_an_error(oracle: Executable, host: bool, late: bool) -> None:
     driven: Any = Slow(oracle) if late else oracle
     generator = host_driven.generator(driven, Tokenizer(settings(), None), spec=True, host=host)
     first = generator.generate(DISTINCT)
@@ -277,7 +277,7 @@ def test_the_oracle_sees_that_the_device_accepts_another_number(tmp_path: Path, 
 
 
 class Misreading:
-    """An executable of whose carry `name` a reading says `value`, but for its first `right` elements."""
+    """An executable whose reads of carry `name` return `value`, except in the first `right` elements."""
 
     def __init__(self, executable: Executable, name: str, value: int, right: int = 0) -> None:
         self._executable, self._name, self._value, self._right = executable, name, value, right
@@ -293,7 +293,7 @@ class Misreading:
 
 
 @pytest.mark.parametrize("accepted", [-(2**31), -2, -1, ROWS, 2**31 - 1])
-def test_a_count_that_no_round_can_have_ends_the_text(oracle: Executable, accepted: int) -> None:
+def test_an_impossible_count_is_an_error(oracle: Executable, accepted: int) -> None:
     driven: Any = Misreading(oracle, "accepted", accepted, right=2)
     generation = Generator(driven, Tokenizer(settings(), None), spec=True).generate(DISTINCT, max_tokens=100)
 
@@ -304,7 +304,7 @@ def test_a_count_that_no_round_can_have_ends_the_text(oracle: Executable, accept
 
 @pytest.mark.parametrize("spec", [False, True])
 @pytest.mark.parametrize("id", [-(2**63), -2, VOCABULARY, 2**63 - 1])
-def test_an_id_outside_the_vocabulary_ends_the_text(oracle: Executable, id: int, spec: bool) -> None:
+def test_an_id_outside_the_vocabulary_is_an_error(oracle: Executable, id: int, spec: bool) -> None:
     driven: Any = Misreading(oracle, "token_ring", id)
     generation = Generator(driven, Tokenizer(settings(), None), spec=spec).generate(DISTINCT)
 

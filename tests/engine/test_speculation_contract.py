@@ -1,4 +1,4 @@
-"""What a manifest must have for its draft model to be driven, everything missing in one error."""
+"""What speculation requires of a manifest; everything missing is in one error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.toy_speculation import ROWS, Sizes, settings, toy_manifest
 ROWS_UNKNOWN = "carry round_tokens: i64 [seqs * rows], two rows or more"
 
 
-def test_the_toy_lacks_nothing() -> None:
+def test_the_toy_satisfies_the_contract() -> None:
     assert check_speculation(toy_manifest(Sizes()), settings()) == ROWS
     assert check_speculation(toy_manifest(Sizes(rows=5)), settings()) == 5
 
@@ -49,7 +49,7 @@ def test_the_toy_lacks_nothing() -> None:
         ({"buffers/token_ids/dtype": "i32"}, "input token_ids: i64 [tokens]"),
     ],
 )
-def test_what_the_contract_misses_is_named(edit: dict[str, Any], lacks: str) -> None:
+def test_what_is_missing_from_the_contract_is_named(edit: dict[str, Any], lacks: str) -> None:
     with pytest.raises(ContractError) as caught:
         check_speculation(edited(edit), settings())
 
@@ -57,7 +57,7 @@ def test_what_the_contract_misses_is_named(edit: dict[str, Any], lacks: str) -> 
     assert caught.value.exit_code == 1
 
 
-def test_a_ring_of_two_rounds_and_as_many_counts_will_do() -> None:
+def test_a_ring_of_two_rounds_and_two_counts_is_enough() -> None:
     sizes = Sizes(ring=2 * ROWS, counts=2)
 
     assert check_speculation(toy_manifest(sizes), settings()) == ROWS

@@ -1,4 +1,4 @@
-"""Tiny models with random drafts on the host device: speculation changes no token, however it is driven."""
+"""Tiny models with random drafts on the host device: speculation changes no token in any mode."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_way_of_driving_gives_the_same_tokens(drafted: Path, length: int) 
     assert sum(device.accepted) + len(device.accepted) >= COUNT
 
 
-def test_capacity_ends_it_as_it_ends_plain_decoding(drafted: Path) -> None:
+def test_the_capacity_ends_it_like_plain_decoding(drafted: Path) -> None:
     ids = prompt(20)
     for capacity in range(26, 44):
         with load(drafted, capacity=capacity) as executable:

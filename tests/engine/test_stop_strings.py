@@ -1,4 +1,4 @@
-"""Stop strings: a text ends before the first that is complete, wherever its tokens end."""
+"""Stop strings: a text ends before the first complete one, wherever the token boundaries are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAYS: list[dict[str, Any]] = [{}, {"host": True}, {"late": True}, {"spec": True}
 
 
 class Pieces:
-    """A stream whose ids are places in a list of texts."""
+    """A stream whose ids are indices into a list of texts."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._pieces = pieces
@@ -41,7 +41,7 @@ class Pieces:
 
 
 def passed(pieces: Sequence[str], stops: Sequence[str]) -> tuple[list[str], bool]:
-    """What each piece gives, and what is left at the end; whether a stop string was found."""
+    """The text after each piece and at the end; whether a stop string was found."""
     stream: Any = Pieces(pieces)
     stopping = StopStrings(stream, stops)
     given = []
@@ -77,7 +77,7 @@ def test_what_may_begin_a_stop_string_is_held_back(
 
 
 def ended(text: str, stops: Sequence[str]) -> str:
-    """The text before the stop string that is complete first, the longest of those that end there."""
+    """The text before the first complete stop string, the longest of those that end there."""
     for end in range(1, len(text) + 1):
         whole = [len(stop) for stop in stops if text[:end].endswith(stop)]
         if whole:
@@ -89,14 +89,14 @@ def ended(text: str, stops: Sequence[str]) -> str:
     pieces=st.lists(st.text("ab", max_size=4), max_size=12),
     stops=st.lists(st.text("ab", min_size=1, max_size=5), max_size=3),
 )
-def test_the_end_does_not_depend_on_how_the_text_is_cut(pieces: list[str], stops: list[str]) -> None:
+def test_the_end_does_not_depend_on_token_boundaries(pieces: list[str], stops: list[str]) -> None:
     given, found = passed(pieces, stops)
     text, so_far = "".join(pieces), ""
 
     assert "".join(given) == ended(text, stops)
-    for place, piece in enumerate(given[: len(pieces)]):
+    for index, piece in enumerate(given[: len(pieces)]):
         so_far += piece
-        assert found or len(so_far) >= len("".join(pieces[: place + 1])) - max(map(len, stops), default=0)
+        assert found or len(so_far) >= len("".join(pieces[: index + 1])) - max(map(len, stops), default=0)
 
 
 def test_a_long_stop_string_takes_time_in_proportion() -> None:
@@ -114,13 +114,13 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executable]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", range(1, 2 * ROWS + 2))
-def test_a_generation_ends_before_a_stop_string(toy: Executable, way: dict[str, Any], place: int) -> None:
+@pytest.mark.parametrize("index", range(1, 2 * ROWS + 2))
+def test_a_generation_ends_before_a_stop_string(toy: Executable, way: dict[str, Any], index: int) -> None:
     options = dict(way)
     driven: Any = Slow(toy, asynchronous=True) if options.pop("late", False) else toy
     follows = continuation(PROMPT, 40)
     text = text_of(follows)
-    stop = text[place : place + 3]
+    stop = text[index : index + 3]
     end = text.index(stop)
     generator = host_driven.generator(driven, talker(), **options)
     generation = generator.generate(PROMPT, max_tokens=40, stop=[stop, "never said"])
@@ -132,7 +132,7 @@ def test_a_generation_ends_before_a_stop_string(toy: Executable, way: dict[str, 
     assert pieces[-3:] == ["", "", ""]
 
 
-def test_what_was_held_back_is_given_at_the_end(toy: Executable) -> None:
+def test_text_that_was_held_back_comes_at_the_end(toy: Executable) -> None:
     text = text_of(continuation(PROMPT, 10))
     generation = Generator(toy, talker()).generate(PROMPT, max_tokens=10, stop=text[8:] + "x")
     pieces = [token.text for token in generation]
@@ -157,7 +157,7 @@ def test_a_stop_token_ends_a_text_before_its_stop_string_is_complete(toy: Execut
     assert ignoring.stop == "stop_text"
 
 
-def test_characters_of_several_tokens_are_compared_whole() -> None:
+def test_characters_of_several_tokens_are_compared_as_a_whole() -> None:
     tokenizer = bytes_tokenizer()
     stopping = StopStrings(TextStream(tokenizer), ["ö"])
     given = [stopping.add(id) for id in tokenizer.encode("aéö")]
@@ -173,13 +173,13 @@ def test_characters_of_several_tokens_are_compared_whole() -> None:
         ("<end>", "the stop string '<end>' is a special token, which never appears in the text"),
     ],
 )
-def test_a_stop_string_that_no_text_has_is_refused(stop: str, says: str) -> None:
+def test_a_stop_string_that_cannot_occur_is_refused(stop: str, says: str) -> None:
     with pytest.raises(PromptError, match=says) as caught:
         check_stops(["fine", stop], bytes_tokenizer())
     assert caught.value.exit_code == 2
 
 
-def test_there_is_no_text_to_stop_at_without_a_tokenizer(toy: Executable) -> None:
+def test_stop_strings_need_a_tokenizer(toy: Executable) -> None:
     generator = Generator(toy, Tokenizer(settings(), None))
     assert len(list(generator.generate([1, 2], max_tokens=2))) == 2
     with pytest.raises(NoTokenizer, match="no text for a stop string"):

@@ -1,4 +1,4 @@
-"""SmolLM2 with its trained draft on the host device: what it accepts, that it changes no text, and what it lives on."""
+"""SmolLM2 with its trained draft on the host device: what it accepts, and that it changes no text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.reference import SMOLLM2_CONFIG, Reference, gguf_tensors
 from support.spoken import assert_parts_at_near_ties, by_kind, speak
 
 SHOW = Path(__file__).parents[2] / "examples" / "speculation" / "show.py"
-FAULTS: dict[str, Callable[[Manifest], None]] = {
+ERRORS: dict[str, Callable[[Manifest], None]] = {
     "a causal block": causal_block,
     "the block two positions early": context_shifted(2),
     "no norm of the features": no_hidden_norm,
@@ -33,7 +33,7 @@ FAULTS: dict[str, Callable[[Manifest], None]] = {
 SOME = FEW[::2]
 TEXTS = slice(None, None, 2)
 EVERY = 2
-"""Of the recorded texts, and of their rounds, those that are drafted with a fault."""
+"""Of the recorded texts, and of their rounds, those that are drafted with an error."""
 
 
 @pytest.fixture(scope="module")
@@ -44,22 +44,22 @@ def weights(smollm2_spec: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def sound(smollm2_spec: Path, weights: Path) -> float:
-    """Tokens a round in the places where drafts with a fault are tried, without one."""
+    """Tokens per round without an error, in the same rounds."""
     return tokens_a_round(smollm2_spec, weights)
 
 
 def tokens_a_round(folder: Path, weights: Path) -> float:
-    """Tokens a round in the places of some recorded rounds."""
+    """Tokens per round in some of the recorded rounds."""
     return 1 + float(drafted_again(folder, weights, recorded()[TEXTS], EVERY)[:, 1].mean())
 
 
-def test_more_than_two_tokens_a_round_on_prompts_that_it_has_not_seen(smollm2_spec: Path, weights: Path) -> None:
+def test_more_than_two_tokens_per_round_on_unseen_prompts(smollm2_spec: Path, weights: Path) -> None:
     texts = recorded()
     before, now = drafted_again(smollm2_spec, weights, texts, every=2).T
     print(f"recorded: {by_kind(texts)}; drafted again: {1 + now.mean():.3f} over {len(now)} rounds")
 
     assert 1 + now.mean() >= 2.0
-    # On another processor sums may come in another order, and here and there another draft is the likeliest.
+    # On another processor sums may be computed in another order, and a few drafts may differ.
     assert np.mean(now == before) >= 0.95
 
 
@@ -78,13 +78,13 @@ def test_texts_are_those_of_plain_decoding_up_to_near_ties(smollm2_spec: Path, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_manifest_costs_tokens(
-    smollm2_spec: Path, weights: Path, sound: float, tmp_path: Path, fault: str
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_in_the_manifest_costs_tokens(
+    smollm2_spec: Path, weights: Path, sound: float, tmp_path: Path, error: str
 ) -> None:
-    found = tokens_a_round(ablated(smollm2_spec, tmp_path / "smollm2", FAULTS[fault]), weights)
+    found = tokens_a_round(ablated(smollm2_spec, tmp_path / "smollm2", ERRORS[error]), weights)
 
-    print(f"{fault}: {found:.3f} tokens a round, without the fault {sound:.3f}")
+    print(f"{error}: {found:.3f} tokens per round, without the error {sound:.3f}")
     assert found < sound - 0.05
 
 
@@ -104,7 +104,7 @@ def test_taps_at_a_neighbouring_layer_cost_tokens(
     build(BuildOptions("smollm2", target="host", weights=False, **options), tmp_path / "smollm2")
     found = tokens_a_round(tmp_path / "smollm2", weights)
 
-    print(f"taps moved by {moved:+}: {found:.3f} tokens a round, without {sound:.3f}")
+    print(f"taps moved by {moved:+}: {found:.3f} tokens per round, without {sound:.3f}")
     assert found < sound - 0.05
 
 

@@ -1,4 +1,4 @@
-"""Models whose numbers are useless somewhere: an error that says where, after the tokens that were right."""
+"""Models with NaN somewhere: an error that says where, after the correct tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROUNDS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory, compiled_once: None) -> Path:
-    """Nothing can be chosen after id 20."""
+    """No token can be chosen after id 20."""
     return write_chain(tmp_path_factory.mktemp("broken") / "model", broken=BROKEN)
 
 
@@ -77,7 +77,7 @@ def test_the_program_and_the_position_are_named(broken: Path, prompt: list[int],
     assert error.exit_code == 1
 
 
-def test_what_comes_before_and_in_another_text_is_right(broken: Path) -> None:
+def test_earlier_tokens_and_other_texts_are_correct(broken: Path) -> None:
     with load(broken, capacity=64) as executable:
         generator = Generator(executable, Tokenizer.load(broken))
         with pytest.raises(UnusableLogits):
@@ -92,12 +92,12 @@ def test_what_comes_before_and_in_another_text_is_right(broken: Path) -> None:
 def test_in_rounds_the_verification_is_named(tmp_path: Path, accepts: list[int], way: dict[str, Any]) -> None:
     prompt, program = [16, 5, 2], "verify" if "spec" in way else "decode"
     follows = continuation(prompt, 2 * ROWS)
-    for place, last in enumerate(follows):
-        folder = write_toy(tmp_path / f"toy{place}", spoiling(len(prompt), accepts), last=last)
+    for index, last in enumerate(follows):
+        folder = write_toy(tmp_path / f"toy{index}", spoiling(len(prompt), accepts), last=last)
         with load(folder, capacity=POSITIONS) as executable:
             generation, error = generate(executable, Tokenizer(settings(), None), prompt, **way)
-        assert generation.output_ids == follows[: place + 1]
-        where = f"`{program}` at position {len(prompt) + place} "
+        assert generation.output_ids == follows[: index + 1]
+        where = f"`{program}` at position {len(prompt) + index} "
         assert error.message.startswith(f"NaN or +inf in the logits of {where}")
 
 
@@ -111,7 +111,7 @@ def test_a_real_draft_changes_neither_the_tokens_nor_the_error(drafted: Path, op
 
 
 @pytest.mark.parametrize("at", [0, 1, 40, 63, 64, 65, 129])
-def test_a_score_names_the_first_position_without_one(broken: Path, at: int) -> None:
+def test_a_score_names_the_first_position_with_nan(broken: Path, at: int) -> None:
     ids = [3] * at + [BROKEN] + [3] * 20
     with load(broken, capacity=256) as executable, pytest.raises(UnusableLogits) as caught:
         score(executable, Tokenizer.load(broken).settings, ids)
@@ -168,7 +168,7 @@ def test_a_banned_token_is_never_chosen_and_infinitely_unlikely(tmp_path: Path, 
     ],
     ids=repr,
 )
-def test_token_ids_are_integers_or_an_error(broken: Path, ids: Any) -> None:
+def test_token_ids_that_are_not_integers_are_refused(broken: Path, ids: Any) -> None:
     tokenizer = Tokenizer.load(broken)
     with load(broken, capacity=64) as executable:
         with pytest.raises(PromptError):
@@ -189,7 +189,7 @@ def test_integers_of_any_kind_are_token_ids(broken: Path, ids: Ids) -> None:
 
 
 @pytest.mark.parametrize("count", [None, "5", 2.5, 0, -1, True])
-def test_counts_of_tokens_are_integers_of_at_least_one(broken: Path, count: Any) -> None:
+def test_numbers_of_tokens_are_integers_of_at_least_one(broken: Path, count: Any) -> None:
     with load(broken, capacity=64) as executable:
         with pytest.raises(PromptError, match="max_tokens"):
             Generator(executable, Tokenizer.load(broken)).generate([1], max_tokens=count)

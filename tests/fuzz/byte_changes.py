@@ -11,7 +11,7 @@ LIMITS = (
 )
 """Integers at which a reader's arithmetic or its bounds may fail."""
 MOST_BYTES = 2**18
-"""Inputs do not grow beyond this: a finding that needs more is no small file."""
+"""Inputs do not grow beyond this: a finding should be a small file."""
 
 
 def change_bytes(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:

@@ -121,7 +121,7 @@ def table(campaigns: Sequence[Campaign]) -> str:
 
 
 def save(campaigns: Sequence[Campaign], folder: Path) -> list[Path]:
-    """Write the inputs of all findings, and beside each what was found and how to run it again."""
+    """Write the inputs of all findings, each with what was found and how to run it again."""
     written = []
     for campaign in campaigns:
         for kind, kept in campaign.findings.items():

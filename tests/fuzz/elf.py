@@ -110,7 +110,7 @@ def _rows_exchanged(random: Random, data: bytes) -> bytes:
 
 
 def _ranges(data: bytes) -> list[tuple[int, int]]:
-    """Where the sections stand in the file."""
+    """The offsets of the sections in the file."""
     table, count = get(data, 0, HEADER, "e_shoff"), min(get(data, 0, HEADER, "e_shnum"), 100)
     rows = [table + SECTION_BYTES * row for row in range(count)]
     found = [(get(data, row, SECTION, "sh_offset"), get(data, row, SECTION, "sh_size")) for row in rows]

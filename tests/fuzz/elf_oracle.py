@@ -38,7 +38,7 @@ def exported(data: bytes, *, dynamic: bool) -> set[str]:
 
 
 def needed(data: bytes) -> set[str]:
-    """What the loader would load beside the file; nothing where it refuses the file itself."""
+    """What the loader would load in addition to the file; nothing if it refuses the file itself."""
     segments = _table(data, 32, 56, 56, "<IIQQQQQQ")
     loads = [segment for segment in segments if segment[0] == _LOAD]
     dynamic = [segment for segment in segments if segment[0] == _DYNAMIC]

@@ -9,11 +9,11 @@ from typing import Any
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 FORMS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
 MOST = 100_000
-"""Entries that are read of one list: a longer one is no file to change part by part."""
+"""Entries that are read of one list: files with longer lists are not changed part by part."""
 
 
 class Malformed(Exception):
-    """Bytes that are no GGUF file."""
+    """Bytes that are not a GGUF file."""
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def _nested(random: Random, value: Any) -> Any:
 
 
 def json_text(random: Random, value: Any) -> bytes:
-    """The value's text, with the repeated keys and the deep nesting that stand in it as marked strings."""
+    """The value's text, with the repeated keys and the deep nesting that it contains as marked strings."""
     compact = random.random() < 0.5
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":") if compact else None)
     marker = json.dumps(_RAW)[:-1]

@@ -25,7 +25,7 @@ from kern.verifier.example import BASE, edited
 from support.valid_manifests import ORIGINAL_FORM, generated
 
 SCHEMA_BYTES = 30_000
-"""The schema is held against manifests up to this size; larger ones take its validator long."""
+"""The schema is compared on manifests up to this size; its validator is slow on larger ones."""
 FRAGMENTS: tuple[Any, ...] = (
     *({"sym": "rows"}, {"mul": [{"sym": "rows"}, 2**31]}, {"add": ["rows", "start"]}, {"ceil_div": [7, 0]}),
     *({"buf": "mixed"}, {"buf": "mixed", "offset": 8}, {"state": "history"}, {"expr": {"sym": "start"}}),

@@ -1,4 +1,4 @@
-"""Runs inputs in a process of their own, so that a crash, an endless loop or a memory hog is seen and named."""
+"""Runs inputs in a separate process, so that a crash, an endless loop or a memory hog is seen and named."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _cause(exitcode: int, target: Target) -> str:
 
 
 def _serve(batch: Batch, connection: Connection, folder: Path) -> NoReturn:
-    """The process: one input after another under limits of its own."""
+    """The process: one input after another, under its own limits."""
     target = batch.target
     _limit(target, folder)
     inputs = folder / "input"

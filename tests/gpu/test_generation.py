@@ -92,7 +92,7 @@ def test_the_chunk_of_the_prefill_does_not_matter(tiny: Path, chunk: int) -> Non
     assert_near(chunked(tiny, 512), found, reference, f"{tiny.name}, chunk {chunk}")
 
 
-def test_an_executable_generates_again_and_again(tiny: Path) -> None:
+def test_an_executable_generates_repeatedly(tiny: Path) -> None:
     with load(tiny, capacity=256) as executable:
         generator = Generator(executable, Tokenizer.load(tiny), chunk=32)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""An executable whose readings come late, as those of a busy device do."""
+"""An executable whose reads complete late, as on a busy device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kern.runtime.arrays import PendingArray
 
 
 class Late:
-    """What a read gives while the device is busy: never there before it is waited for."""
+    """A read while the device is busy: not done before it is waited for."""
 
     def __init__(self, pending: PendingArray, owner: Slow) -> None:
         self._pending = pending
@@ -26,7 +26,7 @@ class Late:
 
 
 class Slow:
-    """An executable whose asynchronous reads come late, on a device that is asynchronous or says that it is not."""
+    """An executable whose asynchronous reads complete late, on a device that is asynchronous or claims not to be."""
 
     def __init__(self, executable: Any, *, asynchronous: bool = False) -> None:
         self._executable = executable

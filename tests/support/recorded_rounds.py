@@ -1,4 +1,4 @@
-"""Rounds of texts that were once said, drafted again: what a faulty draft would have got right in their places."""
+"""Rounds of recorded texts, drafted again: how many tokens a draft with an error would have got right."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ def speak(
 
 
 def tokens_a_round(spoken: Sequence[Spoken]) -> float:
-    """Tokens that were said, by rounds; what a last round gave past the end is not counted."""
+    """Tokens of the texts per round, without those of a last round past the end."""
     return sum(len(each.ids) for each in spoken) / sum(len(each.accepted) for each in spoken)
 
 
 def by_kind(spoken: Sequence[Spoken]) -> str:
-    """Tokens a round of each kind of prompt, and of all, for people."""
+    """A line with the tokens per round of each kind of prompt, and of all."""
     kinds = dict.fromkeys(each.kind for each in spoken)
     parts = [f"{kind} {tokens_a_round([each for each in spoken if each.kind == kind]):.2f}" for kind in kinds]
     return f"{len(spoken)} texts, tokens per round: {', '.join(parts)}, all {tokens_a_round(spoken):.2f}"

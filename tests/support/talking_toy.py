@@ -1,4 +1,4 @@
-"""The toy of speculation with a tokenizer: a character for each id, so that what it says is encoded as it was said."""
+"""The toy of speculation with a tokenizer: a character for each id, so that its output is encoded to the same ids."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ def tokenizer(template: str | None) -> Tokenizer:
     return Tokenizer(settings, None)
 
 
-def test_blocks_leave_no_lines_of_their_own() -> None:
+def test_blocks_leave_no_empty_lines() -> None:
     template = "{% for m in messages %}\n  {% if m.role == 'user' %}\n<{{ m.content }}>\n  {% endif %}\n{% endfor %}\n"
 
     assert render(tokenizer(template), HELLO) == "<hello>\n"
 
 
-def test_the_assistant_is_given_the_word() -> None:
+def test_the_prompt_ends_where_the_assistant_begins() -> None:
     template = "{{ messages[0]['content'] }}{% if add_generation_prompt %}|assistant{% endif %}"
 
     assert render(tokenizer(template), HELLO) == "hello|assistant"
@@ -181,7 +181,7 @@ DOUBLE = "{% set ns = namespace(a=('x' * 100000,)) %}{% for i in range(100) %}{%
         ("{# " + "a" * 2**17 + " #}", "has 131,078 characters; the limit is 131,072"),
     ],
 )  # fmt: skip
-def test_a_template_ends_within_bounds_that_are_stated(
+def test_a_template_that_exceeds_a_limit_is_an_error_with_the_limit(
     template: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(template_bounds, "STEPS", 2**18)  # so that the test is quick
@@ -225,7 +225,7 @@ def test_the_bounds_grow_with_the_messages() -> None:
         "{% set a = 'a' * 500000 %}{% for i in range(100000) %}{% if 'b' in a %}{% endif %}{% endfor %}",
     ],
 )
-def test_an_interrupt_ends_a_template_that_takes_its_time(template: str) -> None:
+def test_an_interrupt_ends_a_slow_template(template: str) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
@@ -293,7 +293,7 @@ def test_a_trace_function_is_put_back() -> None:
     assert seen
 
 
-def test_what_the_assistant_says_may_be_marked() -> None:
+def test_the_text_of_the_assistant_may_be_marked() -> None:
     template = (
         "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
         "{% else %}U:{{ m.content }}\n{% endif %}{% endfor %}A:"
@@ -310,7 +310,7 @@ def test_what_is_set_in_a_marked_block_stays_there() -> None:
     assert render(tokenizer(template), HELLO) == "21"
 
 
-def test_loops_may_be_left_and_gone_on_with() -> None:
+def test_loops_have_break_and_continue() -> None:
     template = (
         "{% for i in [1,2,3,4] %}{% if i == 2 %}{% continue %}{% endif %}"
         "{% if i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}"
