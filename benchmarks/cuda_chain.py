@@ -48,10 +48,12 @@ class Chain:
         steps = [entries.launches("markov_argmax", self.arguments(row)) for row in range(BLOCK)]
         return [launch for step in steps for launch in step]
 
-    def arguments(self, row: int) -> tuple[int, ...]:
+    def arguments(self, row: int) -> dict[str, int]:
+        """What the step of a row takes."""
         logits = self.logits + row * self.vocabulary * 4
         before, after = self.tokens + row * 8, self.tokens + (row + 1) * 8
-        return after, logits, before, self.table, self.matrix, self.vocabulary, self.rank
+        rows = {"next": after, "logits": logits, "before": before}
+        return {**rows, "w1": self.table, "w2": self.matrix, "vocabulary": self.vocabulary, "rank": self.rank}
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from time import perf_counter
 from kern.device.base import Device, Module
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
+from kern.kernels.interfaces import INTERFACES
 from kern.manifest.expressions import evaluate
 from kern.manifest.launches import KernelLaunch
 from kern.manifest.params import DTYPE_BYTES, layout
@@ -66,15 +67,16 @@ class Entries:
 
     def __init__(self, gpu: Gpu, plan: CudaPlan, images: Mapping[str, bytes]) -> None:
         hashes = {name: hashlib.sha256(image).hexdigest() for name, image in images.items()}
-        self.kernels: Mapping[str, Kernel] = cuda_kernels(plan, hashes, qk_norm=True)
+        self.kernels: Mapping[str, Kernel] = cuda_kernels(plan, hashes)
         self.modules: Mapping[str, Module] = {name: gpu.device.load_module(image) for name, image in images.items()}
         self.scratch = gpu.zeros(SCRATCH_BYTES)
 
-    def launches(self, entry: str, args: Sequence[int | float], **symbols: int) -> list[KernelLaunch]:
-        """All launches of an entry, given addresses and numbers, as many as it takes."""
-        kernel = self.kernels[entry]
-        if len(args) != len(kernel.params):
-            raise TypeError(f"{entry} takes {len(kernel.params)} arguments, not {len(args)}")
+    def launches(self, entry: str, arguments: Mapping[str, int | float], **symbols: int) -> list[KernelLaunch]:
+        """All launches of an entry, given addresses and numbers for its parameters."""
+        kernel, interface = self.kernels[entry], INTERFACES[entry]
+        if arguments.keys() != interface.keys():
+            raise TypeError(f"{entry} takes {', '.join(interface)}, not {', '.join(arguments)}")
+        args = [arguments[name] for name in interface]
         scratch = self._placed(kernel, symbols)
         return [self._launch(step, args, scratch, symbols) for step in kernel.impl.steps]
 

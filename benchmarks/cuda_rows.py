@@ -23,6 +23,7 @@ from kern.device import open_device
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
+from kern.kernels.interfaces import INTERFACES
 from kern.manifest.launches import KernelLaunch
 
 LAYERS, ROWS = 36, 8
@@ -52,16 +53,33 @@ class Layers:
         self.table = gpu.held(struct.pack(f"={self.pages}i", *range(self.pages)))
         self.lengths, self.starts = gpu.held(struct.pack("=i", self.length)), gpu.held(struct.pack("=2i", 0, ROWS))
 
-    def arguments(self, entry: str, layer: int) -> tuple[int | float, ...]:
-        pool = self.pool + 2 * layer * self.layer
-        heads = SIZES.q_heads, SIZES.kv_heads, SIZES.head_dim, self.width, LAYERS * self.layer
-        where = self.norm, self.norm, self.places, self.angles, pool, self.places
-        if entry == "norm_rope_cache":
-            return self.qkv, *where, *heads, EPS
-        if entry == "attention_prefill":
-            return self.out, self.qkv, pool, self.table, self.lengths, self.starts, 1, self.pages, *heads, SCALE
-        rows = () if entry == "norm_append_attention" else (ROWS,)
-        return self.out, self.qkv, *where, self.table, self.lengths, *rows, self.pages, *heads, EPS, SCALE
+    def arguments(self, entry: str, layer: int) -> dict[str, int | float]:
+        """What an entry takes."""
+        known = {
+            "o": self.out,
+            "q": self.qkv,
+            "qkv": self.qkv,
+            "q_norm": self.norm,
+            "k_norm": self.norm,
+            "positions": self.places,
+            "slots": self.places,
+            "cos_sin": self.angles,
+            "pool": self.pool + 2 * layer * self.layer,
+            "block_table": self.table,
+            "seq_lens": self.lengths,
+            "cu_seqlens": self.starts,
+            "seqs": 1,
+            "tokens": ROWS,
+            "pages": self.pages,
+            "q_heads": SIZES.q_heads,
+            "kv_heads": SIZES.kv_heads,
+            "head_dim": SIZES.head_dim,
+            "row_stride": self.width,
+            "page_stride": LAYERS * self.layer,
+            "eps": EPS,
+            "scale": SCALE,
+        }
+        return {name: known[name] for name in INTERFACES[entry]}
 
     def launches(self, call: str) -> list[KernelLaunch]:
         """All launches of a call in every layer."""

@@ -9,7 +9,7 @@ from kern.checkpoints.gguf_fields import ARCHITECTURE_FIELDS, GGUF_FIELDS
 from kern.checkpoints.hf_fields import GENERATION_FIELDS, HF_FIELDS, ROPE_FIELDS
 from kern.checkpoints.tensors import IRRELEVANT
 from kern.models.speculation.checkpoint import CONFIDENCE
-from kern.models.speculation.fields import DRAFT_FIELDS
+from kern.models.speculation.config import DRAFT_FIELDS
 
 _TEXT: Final = """# Checkpoints
 

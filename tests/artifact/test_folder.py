@@ -226,18 +226,18 @@ def test_a_huge_manifest_is_read_no_further_than_its_reader_needs_to_refuse_it(p
 def test_too_many_entries_are_refused(path: Path, folder: ArtifactFolder) -> None:
     for index in range(MAX_MODULES):
         os.link(path / "manifest.json", path / "kernels" / f"{index}.cubin")
-    with pytest.raises(FileTooLarge, match="more than the 4,096 entries"):
+    with pytest.raises(FileTooLarge, match="more than 4,096 entries"):
         folder.module_names()
 
 
 def test_text_that_is_none_is_refused(path: Path, folder: ArtifactFolder) -> None:
     (path / "text.json").write_bytes(b"ok\xff")
-    with pytest.raises(FileUnreadable, match="byte 2") as refusal:
+    with pytest.raises(FileUnreadable, match="invalid byte at 2") as refusal:
         folder.read_text("text.json")
     assert refusal.value.exit_code == 2
 
 
-def test_missing_files_are_told_by_name(folder: ArtifactFolder) -> None:
+def test_missing_files_are_named(folder: ArtifactFolder) -> None:
     with pytest.raises(FileMissing, match=r"kernels/b\.cubin does not exist"):
         folder.read_module("b.cubin")
     with pytest.raises(FileMissing, match=r"text\.json does not exist"):

@@ -70,7 +70,7 @@ def test_many_short_files_cannot_share_out_long_names() -> None:
     image = put(image, names, SECTION, sh_offset=len(image), sh_size=len(name)) + name
     for index in range(get(image, 0, HEADER, "e_shnum")):
         image = put(image, header + 64 * index, SECTION, sh_name=0)
-    with pytest.raises(BadModule, match="names take more than 4 times the bytes of the file"):
+    with pytest.raises(BadModule, match="names take more than 4 times the size of the file"):
         describe("k.so", image, "")
 
 

@@ -64,13 +64,13 @@ def test_every_truncation_is_refused(which: int) -> None:
 @given(st.integers(0, 2), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=8))
 def test_changed_bytes(which: int, changes: list[tuple[int, int]]) -> None:
     image = bytearray(modules()[which])
-    for place, value in changes:
-        image[place % len(image)] = value
+    for offset, value in changes:
+        image[offset % len(image)] = value
     attempt(bytes(image))
 
 
 @given(st.integers(0, 2), st.integers(0), st.sampled_from([0, 1, 0x7F, 0xFFFF, 2**31, 2**32 - 1]), st.integers(0, 3))
-def test_changed_words_of_headers_and_tables(which: int, place: int, value: int, region: int) -> None:
+def test_changed_words_of_headers_and_tables(which: int, offset: int, value: int, region: int) -> None:
     image = bytearray(modules()[which])
     table = struct.unpack_from("<Q", image, 40)[0]
     names = [".symtab", ".nv.info", ".nv.info.mixed"] if which < 2 else [".dynsym", ".dynamic", ".kern.abi"]
@@ -78,7 +78,7 @@ def test_changed_words_of_headers_and_tables(which: int, place: int, value: int,
         names[2] = ".nv.info.first"
     found = [range(64), range(table, len(image)), *(range(len(image))[section_range(bytes(image), n)] for n in names)]
     words = found[region][: len(found[region]) // 4 * 4 : 4]
-    struct.pack_into("<I", image, min(words[place % len(words)], len(image) - 4), value)
+    struct.pack_into("<I", image, min(words[offset % len(words)], len(image) - 4), value)
     attempt(bytes(image))
 
 
@@ -91,11 +91,11 @@ def test_arbitrary_bytes(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        ({"e_shoff": 2**64 - 1}, "cut off"),
-        ({"e_shoff": 2**63}, "cut off"),
+        ({"e_shoff": 2**64 - 1}, "truncated"),
+        ({"e_shoff": 2**63}, "truncated"),
         ({"e_shnum": 0}, "no table of section names"),
         ({"e_shnum": 0xFFFF}, "65,535 sections"),
-        ({"e_shnum": 0x7000}, "cut off"),
+        ({"e_shnum": 0x7000}, "truncated"),
         ({"e_shstrndx": 0xFFFF}, "no table of section names"),
         ({"e_shstrndx": 0}, "string table"),
         ({"e_shentsize": 0}, "headers of 0 bytes"),
@@ -115,16 +115,16 @@ def test_hostile_headers(damage: dict[str, int], said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [
-        (".symtab", {"sh_size": 2**62}, "reaches past its end"),
-        (".symtab", {"sh_offset": 2**63}, "reaches past its end"),
-        (".symtab", {"sh_size": 25}, "a size that cannot be"),
+        (".symtab", {"sh_size": 2**62}, "extends past its end"),
+        (".symtab", {"sh_offset": 2**63}, "extends past its end"),
+        (".symtab", {"sh_size": 25}, "an impossible size"),
         (".symtab", {"sh_link": 2**32 - 1}, "no string table"),
         (".symtab", {"sh_flags": 0x800}, "compressed"),
         (".strtab", {"sh_flags": 0x800}, "compressed"),
         (".strtab", {"sh_size": 1}, "string table"),
         (".nv.info.first", {"sh_flags": 0x800}, "compressed"),
-        (".nv.info.first", {"sh_size": 2**40}, "reaches past its end"),
-        (".nv.info.first", {"sh_size": 30}, "cut off"),
+        (".nv.info.first", {"sh_size": 2**40}, "extends past its end"),
+        (".nv.info.first", {"sh_size": 30}, "truncated"),
         (".nv.info.first", {"sh_name": 2**31}, "string table"),
         (".nv.info.second", {"sh_name": 0}, "'second' has no section .nv.info"),
         (".strtab", {"sh_type": 2}, "symbol table"),
@@ -168,25 +168,25 @@ def test_a_huge_symbol_table() -> None:
     image = cubin(CUDA, "sm_90a")
     size = 24 * (2**20 + 1)
     image = with_section(image + bytes(size), ".symtab", sh_offset=len(image), sh_size=size)
-    assert "a size that cannot be" in refused_cheaply(image)
+    assert "an impossible size" in refused_cheaply(image)
 
 
 def info_entries(image: bytes, name: str, code: int) -> list[int]:
-    """Where the attributes of one code stand inside an info section."""
-    data, place, found = image[section_range(image, name)], 0, []
-    while place < len(data):
-        form, attribute, value = struct.unpack_from("<BBH", data, place)
+    """The offsets of the attributes of one code in an info section."""
+    data, offset, found = image[section_range(image, name)], 0, []
+    while offset < len(data):
+        form, attribute, value = struct.unpack_from("<BBH", data, offset)
         if attribute == code:
-            found.append(place)
-        place += 4 + (value if form == 4 else 0)
+            found.append(offset)
+        offset += 4 + (value if form == 4 else 0)
     return found
 
 
 def test_parameters_that_are_not_numbered_in_order() -> None:
     image = cubin(CUDA, "sm_90a")
-    place = info_entries(image, ".nv.info.first", 0x17)[0]
+    offset = info_entries(image, ".nv.info.first", 0x17)[0]
     for ordinal in (1, 3, 0xFFFF):
-        damaged = with_bytes(image, ".nv.info.first", struct.pack("<H", ordinal), place + 8)
+        damaged = with_bytes(image, ".nv.info.first", struct.pack("<H", ordinal), offset + 8)
         assert "does not number its parameters" in refused_cheaply(damaged)
 
 
@@ -194,16 +194,16 @@ def test_parameters_that_take_another_number_of_bytes_than_they_say() -> None:
     image = cubin(CUDA, "sm_90a")
     (bank,) = info_entries(image, ".nv.info.first", 0x19)
     message = refused_cheaply(with_bytes(image, ".nv.info.first", struct.pack("<H", 32), bank + 2))
-    assert "end at byte 24, and they take 32 in all" in message
+    assert "end at byte 24, and together take 32" in message
     param = info_entries(image, ".nv.info.first", 0x17)[0]
     message = refused_cheaply(with_bytes(image, ".nv.info.first", b"\x7e", param + 1))
-    assert "number its parameters" in message or "in all" in message
+    assert "number its parameters" in message or "and together take" in message
 
 
 @pytest.mark.parametrize(("section", "code"), [(".nv.info.first", 0x17), (".nv.info.first", 0x05), (".nv.info", 0x2F)])
 def test_attributes_of_another_length(section: str, code: int) -> None:
     image = cubin(CUDA, "sm_90a")
-    place = info_entries(image, section, code)[0]
+    offset = info_entries(image, section, code)[0]
     assert get(image, section_header(image, section), SECTION, "sh_size") > 8
     for length in (0, 1, 4, 0xFFFF):
-        refused_cheaply(with_bytes(image, section, struct.pack("<H", length), place + 2))
+        refused_cheaply(with_bytes(image, section, struct.pack("<H", length), offset + 2))

@@ -70,13 +70,13 @@ def weight(dtype: str = "f32", shape: tuple[int, ...] = (2, 3)) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Artifact:
-    """A folder to be: one kernel a step (k0, k1, …), files by path, and what `resolve` is told."""
+    """A folder to be: one kernel per step (k0, k1, …), files by path, and the options of `resolve`."""
 
     steps: tuple[dict[str, Any], ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     buffers: Mapping[str, Any] = field(default_factory=dict)
     symbols: Mapping[str, Any] = field(default_factory=dict)
-    told: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     plant: Callable[[Path], None] = lambda folder: None
 
     def manifest(self) -> Manifest:
@@ -92,7 +92,7 @@ class Artifact:
         }
         return Manifest.model_validate(document, strict=False)
 
-    def resolve(self, folder: Path, **told: Any) -> Resolution:
+    def resolve(self, folder: Path, **options: Any) -> Resolution:
         folder.mkdir()
         (folder / "manifest.json").write_text("{}")
         (folder / "kernels").mkdir()
@@ -100,7 +100,7 @@ class Artifact:
             (folder / name).write_bytes(data)
         self.plant(folder)
         with open_folder(folder) as opened:
-            return resolve(self.manifest(), opened, **{**self.told, **told})
+            return resolve(self.manifest(), opened, **{**self.options, **options})
 
 
 def safetensors(**arrays: np.ndarray[Any, Any]) -> dict[str, bytes]:
@@ -299,19 +299,19 @@ CASES: dict[str, list[tuple[Artifact, str, Artifact]]] = {
     ],
     "K1015": [
         (
-            Artifact((step(), step()), {"kernels/k.cubin": SM80}, told={"target": "sm_90a"}),
+            Artifact((step(), step()), {"kernels/k.cubin": SM80}, options={"target": "sm_90a"}),
             "/kernels/k0/impl/steps/0/symbol",
-            Artifact((step(), step()), K, told={"target": "sm_90a"}),
+            Artifact((step(), step()), K, options={"target": "sm_90a"}),
         ),
         (
-            Artifact((step(),), K, told={"target": "sm_100"}),
+            Artifact((step(),), K, options={"target": "sm_100"}),
             "/kernels/k0/impl/steps/0/symbol",
-            Artifact((step(),), K, told={"target": "sm_90"}),
+            Artifact((step(),), K, options={"target": "sm_90"}),
         ),
         (
-            Artifact((step(),), K, told={"target": "x86-64-v4"}),
+            Artifact((step(),), K, options={"target": "x86-64-v4"}),
             "/kernels/k0/impl/steps/0/symbol",
-            Artifact((step(**pinned("k.so", HOST)),), SO, told={"target": BASELINE}),
+            Artifact((step(**pinned("k.so", HOST)),), SO, options={"target": BASELINE}),
         ),
     ],
     "K1016": [
@@ -324,7 +324,7 @@ CASES: dict[str, list[tuple[Artifact, str, Artifact]]] = {
             Artifact(
                 buffers={"w": weight()},
                 files=safetensors(w=FLOATS),
-                told={"weights": Path("nowhere")},
+                options={"weights": Path("nowhere")},
             ),
             "/buffers",
             Artifact(buffers={"w": weight()}, files=safetensors(w=FLOATS)),
@@ -399,21 +399,21 @@ def test_code(tmp_path: Path, code: str, failing: Artifact, pointer: str, fixed:
     assert fixed.resolve(tmp_path / "fixed").diagnostics == ()
 
 
-def test_all_faults_are_reported_together(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     artifact = Artifact(
         (step("gone"), step(block=[512, 1, 1]), step(params=[*SCALE[:2], "i64"])),
         {**K, **safetensors(w=FLOATS)},
         buffers={"w": weight("bf16", (3,)), "v": weight()},
-        told={"target": "sm_80"},
+        options={"target": "sm_80"},
     )
     found = [diagnostic.code for diagnostic in artifact.resolve(tmp_path / "a").diagnostics]
     assert found == ["K1005", "K1011", "K1008", "K1015", "K1019", "K1020", "K1018"]
 
 
-def test_files_for_another_target_are_told_together_at_the_first(tmp_path: Path) -> None:
+def test_files_for_another_target_are_reported_together_at_the_first(tmp_path: Path) -> None:
     files = {"kernels/a.cubin": SM80, "kernels/b.cubin": SM80, "kernels/c.cubin": SM80}
     steps = tuple(step(cubin=name.removeprefix("kernels/")) for name in files)
-    (found,) = Artifact(steps, files, told={"target": "sm_90"}).resolve(tmp_path / "a").diagnostics
+    (found,) = Artifact(steps, files, options={"target": "sm_90"}).resolve(tmp_path / "a").diagnostics
     assert (found.code, found.pointer) == ("K1015", "/kernels/k0/impl/steps/0/symbol")
     assert found.message == "3 kernel files are built for sm_80, and the target is sm_90"
 
@@ -423,7 +423,7 @@ def test_what_resolves(tmp_path: Path) -> None:
         (step(), step("extern:copy", ONE), step("tiled", ONE)),
         {**K, **safetensors(w=FLOATS, more=FLOATS)},
         buffers={"w": weight(), "x": {"dtype": "f32", "shape": [1], "class": "input"}},
-        told={"target": "sm_90"},
+        options={"target": "sm_90"},
     )
     resolution = artifact.resolve(tmp_path / "a")
     assert resolution.diagnostics == ()
@@ -441,7 +441,7 @@ def test_a_host_folder_resolves(tmp_path: Path) -> None:
     assert (resolution.diagnostics, resolution.kind, resolution.weights) == ((), "host", None)
 
 
-def test_modules_with_one_symbol_are_told_apart_by_layout(tmp_path: Path) -> None:
+def test_modules_with_one_symbol_are_distinguished_by_layout(tmp_path: Path) -> None:
     artifact = Artifact((step(), step(params=["out ptr", "i64"])), {**K, "kernels/l.cubin": OTHER})
     resolution = artifact.resolve(tmp_path / "a")
     assert resolution.diagnostics == ()
@@ -449,9 +449,9 @@ def test_modules_with_one_symbol_are_told_apart_by_layout(tmp_path: Path) -> Non
 
 
 def test_ambiguity_names_the_files_and_asks_for_a_pin(tmp_path: Path) -> None:
-    (fault,) = Artifact((step(),), {**K, "kernels/l.cubin": SM80}).resolve(tmp_path / "a").diagnostics
-    assert "kernels/k.cubin, kernels/l.cubin" in fault.message
-    assert "sha256" in fault.help
+    (error,) = Artifact((step(),), {**K, "kernels/l.cubin": SM80}).resolve(tmp_path / "a").diagnostics
+    assert "kernels/k.cubin, kernels/l.cubin" in error.message
+    assert "sha256" in error.help
 
 
 def test_only_modules_that_a_step_needs_are_kept(tmp_path: Path) -> None:
@@ -483,10 +483,10 @@ def test_the_callers_own_bound_on_shared_memory_counts(tmp_path: Path) -> None:
         (step("tiled", ONE, shared_mem={"mul": [{"sym": "n"}, 1024]}),), K, symbols={"n": {"max": 1024}}
     )
     assert artifact.resolve(tmp_path / "a", shared_mem={("k0", 0): 65536}).diagnostics == ()
-    (fault,) = artifact.resolve(tmp_path / "b", shared_mem={("k0", 0): 228353}).diagnostics
-    assert "4,096 bytes of static" in fault.message
-    assert "228,353 more" in fault.message
-    assert "at most 228,352 bytes" in fault.help
+    (error,) = artifact.resolve(tmp_path / "b", shared_mem={("k0", 0): 228353}).diagnostics
+    assert "4,096 bytes of static" in error.message
+    assert "228,353 more" in error.message
+    assert "at most 228,352 bytes" in error.help
 
 
 def test_weights_from_elsewhere(tmp_path: Path) -> None:
@@ -527,7 +527,7 @@ FIRST = ("kernels", "k0", "impl", "steps", 0)
 
 
 @pytest.mark.parametrize(
-    ("refused", "told"),
+    ("refused", "reported"),
     [
         ((), {"K1001", "K1011", "K1020"}),
         ((*FIRST, "block", 1), {"K1001", "K1020"}),
@@ -541,7 +541,7 @@ FIRST = ("kernels", "k0", "impl", "steps", 0)
     ],
 )
 def test_what_is_refused_is_not_judged_again_and_all_else_is(
-    tmp_path: Path, refused: tuple[str | int, ...], told: set[str]
+    tmp_path: Path, refused: tuple[str | int, ...], reported: set[str]
 ) -> None:
     artifact = Artifact(
         (step(block=[512, 1, 1]), step(cubin="gone.cubin")),
@@ -549,13 +549,13 @@ def test_what_is_refused_is_not_judged_again_and_all_else_is(
         buffers={"w": weight(shape=(3, 2))},
     )
     diagnostics = artifact.resolve(tmp_path / "a", refused=[refused]).diagnostics
-    assert {diagnostic.code for diagnostic in diagnostics} == told
+    assert {diagnostic.code for diagnostic in diagnostics} == reported
 
 
-def test_a_bad_file_is_told_at_the_first_step_that_is_not_refused(tmp_path: Path) -> None:
+def test_a_bad_file_is_reported_at_the_first_step_that_is_not_refused(tmp_path: Path) -> None:
     artifact = Artifact((step(""), step()), {**K, "kernels/l.cubin": b"cut"})
-    (fault,) = artifact.resolve(tmp_path / "a", refused=[(*FIRST, "symbol")]).diagnostics
-    assert (fault.code, fault.pointer) == ("K1004", "/kernels/k1/impl/steps/0/symbol")
+    (error,) = artifact.resolve(tmp_path / "a", refused=[(*FIRST, "symbol")]).diagnostics
+    assert (error.code, error.pointer) == ("K1004", "/kernels/k1/impl/steps/0/symbol")
 
 
 def test_layouts_of_declared_params_are_those_of_the_compiler(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_dtypes_without_a_name_here_are_allowed(tmp_path: Path) -> None:
     [
         (b"", "0 bytes"),
         (b"\x01\0\0\0\0\0\0", "7 bytes"),
-        (form({}, 0)[:-1], "cut off"),
+        (form({}, 0)[:-1], "truncated"),
         (struct.pack("<Q", 2**63) + b"{}", "claims 9,223,372,036,854,775,808 bytes"),
         (struct.pack("<Q", MAX_HEADER_BYTES + 1) + b"{}", f"claims {MAX_HEADER_BYTES + 1:,} bytes"),
         (struct.pack("<Q", 0), "does not begin with"),
@@ -99,8 +99,8 @@ def test_dtypes_without_a_name_here_are_allowed(tmp_path: Path) -> None:
         (form("{" + '"a": {' * 100_000), "nests too deeply"),
         (form('{"a": ' + "[" * 100_000), "nests too deeply"),
         (struct.pack("<Q", 3) + b'{"\xff', "not valid"),
-        (form(json.dumps({"a": A, "b": A}).replace('"b"', '"a"'), 8), "'a' stands in it twice"),
-        (form('{"a": {"dtype": "F32", "dtype": "F32"}}', 8), "'dtype' stands in it twice"),
+        (form(json.dumps({"a": A, "b": A}).replace('"b"', '"a"'), 8), "'a' is in it twice"),
+        (form('{"a": {"dtype": "F32", "dtype": "F32"}}', 8), "'dtype' is in it twice"),
         (form({"\ud800": A}, 8), "half of a surrogate pair"),
         (form({"__metadata__": {"a": "\udfff"}}), "half of a surrogate pair"),
         (form({"__metadata__": 1}), "__metadata__ is not an object of strings"),
@@ -118,15 +118,15 @@ def test_dtypes_without_a_name_here_are_allowed(tmp_path: Path) -> None:
         (form({"a": {**A, "data_offsets": [0]}}, 8), "not a begin and an end"),
         (form({"a": {**A, "data_offsets": [8, 0]}}, 8), "not a begin and an end"),
         (form({"a": {**A, "data_offsets": [0, 8, 16]}}, 16), "not a begin and an end"),
-        (form({"a": {**A, "shape": [3]}}, 8), "takes 12 bytes and the header gives it 8"),
-        (form({"a": {**A, "shape": [2**62, 2**62, 2**62]}}, 8), "takes 39"),
-        (form({"a": A}, 7), "cut off: tensor 'a' ends at byte"),
-        (form({"a": {**A, "shape": [2**60], "data_offsets": [0, 2**62]}}, 8), "cut off"),
+        (form({"a": {**A, "shape": [3]}}, 8), "needs 12 bytes, and the header gives it 8"),
+        (form({"a": {**A, "shape": [2**62, 2**62, 2**62]}}, 8), "needs 39"),
+        (form({"a": A}, 7), "truncated: tensor 'a' ends at byte"),
+        (form({"a": {**A, "shape": [2**60], "data_offsets": [0, 2**62]}}, 8), "truncated"),
         (form({"a": A}, 9), "and the file at"),
         (form({"a": A, "b": A}, 8), "overlaps the one before it"),
         (form({"a": A, "b": {**B, "data_offsets": [4, 12]}}, 12), "overlaps the one before it"),
-        (form({"a": {**A, "data_offsets": [1, 9]}}, 9), "leaves a hole before it"),
-        (form({"a": A, "b": {**B, "data_offsets": [9, 17]}}, 17), "leaves a hole before it"),
+        (form({"a": {**A, "data_offsets": [1, 9]}}, 9), "leaves a gap before it"),
+        (form({"a": A, "b": {**B, "data_offsets": [9, 17]}}, 17), "leaves a gap before it"),
     ],
 )
 def test_what_contradicts_itself_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
@@ -179,11 +179,11 @@ def test_whatever_is_accepted_is_what_the_library_accepts(
 @settings(max_examples=150)
 @given(st.integers(0), st.integers(0, 255), st.binary(max_size=40))
 def test_changed_and_arbitrary_bytes(
-    tmp_path_factory: pytest.TempPathFactory, place: int, value: int, rest: bytes
+    tmp_path_factory: pytest.TempPathFactory, offset: int, value: int, rest: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "changed.safetensors"
     changed = bytearray(form({"a": A, "b": B}, 16))
-    changed[place % len(changed)] = value
+    changed[offset % len(changed)] = value
     for data in (bytes(changed), rest, struct.pack("<Q", len(rest)) + rest):
         path.write_bytes(data)
         try:

@@ -41,7 +41,7 @@ def test_as_many_rounds_are_timed_as_the_capacity_holds(oracle: Path, capacity: 
 def test_a_capacity_without_room_for_a_round_is_refused(oracle: Path) -> None:
     with load(oracle, capacity=LEAST - 1) as executable:
         generator = Generator(executable, TOKENIZER, spec=True)
-        with pytest.raises(PromptError, match=f"the capacity is {LEAST - 1}, timing one round takes {LEAST}"):
+        with pytest.raises(PromptError, match=f"the capacity is {LEAST - 1}; timing one round takes {LEAST}"):
             benchmark_rounds(generator, 5)
 
 

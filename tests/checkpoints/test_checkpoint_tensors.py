@@ -1,4 +1,4 @@
-"""Every tensor of a checkpoint is used, irrelevant by name, or refused; so are values that bf16 cannot hold."""
+"""Every tensor of a checkpoint is used, irrelevant by name, or refused; so are values that bf16 cannot represent."""
 
 from __future__ import annotations
 
@@ -206,8 +206,8 @@ def one(value: float, dtype: Any = np.float32) -> dict[str, Any]:
         (one(np.nan, np.float16), "a value that is not a finite number"),
         (one(-np.nan, ml_dtypes.bfloat16), "a value that is not a finite number"),
         (one(np.inf, ml_dtypes.bfloat16), "a value that is not a finite number"),
-        (one(3.4e38), r"a value of 3\.4e\+38, which bf16 cannot hold"),
-        (one(-3.4e38), r"a value of 3\.4e\+38, which bf16 cannot hold"),
+        (one(3.4e38), r"a value of 3\.4e\+38, which bf16 cannot represent"),
+        (one(-3.4e38), r"a value of 3\.4e\+38, which bf16 cannot represent"),
     ],
 )
 def test_weights_that_bf16_does_not_hold_are_refused_by_name(

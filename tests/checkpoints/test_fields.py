@@ -15,8 +15,7 @@ from kern.checkpoints.gguf_config import from_gguf, unknown_metadata
 from kern.checkpoints.gguf_fields import ARCHITECTURE_FIELDS, GGUF_FIELDS
 from kern.checkpoints.hf_config import check_architecture, from_hugging_face, unknown_settings
 from kern.checkpoints.hf_fields import GENERATION_FIELDS, HF_FIELDS, ROPE_FIELDS
-from kern.models.speculation.config import from_dspark
-from kern.models.speculation.fields import DRAFT_FIELDS
+from kern.models.speculation.config import DRAFT_FIELDS, from_dspark
 from support.gguf_files import gguf_metadata
 from support.sharp import SharpCheckpoint
 

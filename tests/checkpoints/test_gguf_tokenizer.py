@@ -227,7 +227,7 @@ def test_bytes_that_are_written_as_normal_tokens_are_bytes() -> None:
 def test_an_ordinary_token_does_not_stand_for_unknown_characters() -> None:
     text = sentencepiece_text(token_type=[1, 3, 3, 3, 4, 6, 6, *[1] * 6])
 
-    with pytest.raises(TokenizerError, match="the vocabulary lacks a character"):
+    with pytest.raises(TokenizerError, match="a character that is not in the vocabulary"):
         encoded(text, "é")
 
 

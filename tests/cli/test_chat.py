@@ -58,8 +58,8 @@ def test_each_line_is_answered(talk: Talk, spec: list[str]) -> None:
     times = [line for line in done.err.splitlines() if line.startswith("prefill of ")]
     assert [line.partition(" in ")[0] for line in times] == [
         "prefill of 9 tokens",
-        f"prefill of {len('|u:and then?|a:') + (0 if not spec else 1)} tokens after {18 if not spec else 17} kept",
-        f"prefill of {len('|u:why|a:') + (0 if not spec else 1)} tokens after {42 if not spec else 41} kept",
+        f"prefill of {len('|u:and then?|a:') + (0 if not spec else 1)} tokens after {18 if not spec else 17} reused",
+        f"prefill of {len('|u:why|a:') + (0 if not spec else 1)} tokens after {42 if not spec else 41} reused",
     ]
     assert done.err.count("(ended: --max-tokens 9 reached)") == 3
 
@@ -75,7 +75,7 @@ def test_an_answer_ends_before_a_stop_string(talk: Talk) -> None:
     done = talk(b"hello\n", "--max-tokens", 9, "--stop", whole[4:7], "--stop", "never")
     assert done.out == whole[:4] + "\n"
     assert "7 tokens, " in done.err
-    assert done.err.endswith("(ended by a stop text)\n")
+    assert done.err.endswith("(ended by a stop string)\n")
 
 
 def test_nothing_said_is_nothing_answered(talk: Talk) -> None:
@@ -88,7 +88,7 @@ def test_a_full_capacity_is_one_line(talk: Talk) -> None:
     assert done.out == answers(["hello"], 15)[0] + "\n"
     assert done.err.count("(ended: the capacity of 24 tokens is full)") == 1
     assert done.err.splitlines()[-2:] == [
-        "kern: error[bad-prompt]: the conversation has 35 tokens, the capacity is 24",
+        "kern: error[bad-prompt]: the conversation has 35 tokens; the capacity is 24",
         "help: shorten it, or load with a larger capacity",
     ]
 
@@ -112,7 +112,7 @@ def test_a_users_mistake_is_one_error(talk: Talk, said: bytes, options: list[obj
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        (None, "has no chat template\nhelp: give a prompt as it is: `kern run` without --chat"),
+        (None, "has no chat template\nhelp: use `kern run` without --chat"),
         ("{{ raise_exception('no') }}", "refuses"),
         ("{% break %}", "fails: 'break'"),
     ],
@@ -151,7 +151,7 @@ def test_an_interrupt_ends_an_answer_and_not_the_conversation(talk: Talk, monkey
 
     assert (done.code, done.out) == (0, f"{first}\n{second}\n")
     assert done.err.count("(interrupted)") == 1
-    assert "after 12 kept" in done.err
+    assert "after 12 reused" in done.err
 
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"])
@@ -206,7 +206,7 @@ def test_run_ends_before_a_stop_string_and_says_which_kind(kern: Kern, toy: Path
 def test_a_wrong_stop_string_is_told_before_anything_is_loaded(kern: Kern, tiny: Path, tmp_path: Path) -> None:
     folder = write_talker(tmp_path / "toy")
     (folder / "weights.safetensors").unlink()
-    for path, stop, says in ((folder, "", "a stop string is empty"), (tiny, "x", "no text to stop at")):
+    for path, stop, says in ((folder, "", "a stop string is empty"), (tiny, "x", "no text for a stop string")):
         done = kern("run", path, "--prompt-ids", "1", "--stop", stop)
         assert (done.code, done.out) == (2, "")
         assert says in done.err

@@ -211,7 +211,7 @@ def test_a_piped_prompt_loses_one_newline(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_help_says_what_becomes_of_a_piped_prompt(kern: Kern) -> None:
-    assert "without the newline at its end" in " ".join(kern("run", "--help").out.replace("│", " ").split())
+    assert "without its final newline" in " ".join(kern("run", "--help").out.replace("│", " ").split())
 
 
 def test_a_chat_may_have_a_system_message(kern: Kern, tiny: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_folder_of_another_kind_is_said_not_to_be_a_text_model(kern: Kern, tin
 
 def test_a_folder_without_tokenizer_says_what_each_command_can_do(kern: Kern, tiny: Path) -> None:
     refused(kern("run", tiny, "--prompt", "text"), "--prompt-ids")
-    refused(kern("score", tiny, "--text", "-"), "kern.engine.score")
+    refused(kern("score", tiny, "--text", "-"), "kern.engine.open_model")
 
 
 def test_the_help_on_a_wrong_weights_file_names_it(kern: Kern, tiny: Path, tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_bench_profiles_a_decode_step(kern: Kern, tiny: Path, tmp_path: Path) ->
     done = kern("bench", tiny, "--steps", 8, "--capacity", 64, "--profile", trace)
     text = done.out
     assert done.err.endswith(f"the trace is in {trace}\n")
-    table = text[text.index("a decode step, by kernel") :].splitlines()
+    table = text[text.index("decode step, by kernel") :].splitlines()
     assert len({len(line) for line in table}) == 1
     for name in expected:
         assert name in text
@@ -503,7 +503,7 @@ def test_text_comes_from_the_command_line_from_stdin_or_a_template(
     assert kern("run", smollm2, "--prompt", "-", "--max-tokens", 6).out == shown.out
     chat = kern("run", smollm2, "--prompt", "What is 2 + 2?", "--chat", "--max-tokens", 3, "--json").json
     assert chat["prompt_ids"][0] == 1
-    refused(kern("run", smollm2, "--prompt", "caf\udce9"), "half a character at index 3")
+    refused(kern("run", smollm2, "--prompt", "caf\udce9"), "an unpaired surrogate at index 3")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
     refused(kern("run", smollm2, "--prompt", "-"), "UTF-8")
 

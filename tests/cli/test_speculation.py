@@ -60,7 +60,7 @@ def test_bench_sets_rounds_beside_plain_steps(kern: Kern, toy: Path) -> None:
 
 def test_bench_reports_rounds_in_words(kern: Kern, toy: Path) -> None:
     done = kern("bench", toy, "--spec", "--steps", 6, "--capacity", 512)
-    for word in ("ms/round", "x a decode step", "per round", "x plain decoding", "of the rounds, by place"):
+    for word in ("ms/round", "x a decode step", "per round", "x plain decoding", "of the rounds, by position"):
         assert word in done.out
 
 
@@ -70,7 +70,7 @@ def test_a_capacity_too_small_for_a_round_is_reported_before_the_measuring(
     monkeypatch.setattr(bench, "benchmark", None)
     done = kern("bench", toy, "--spec", "--capacity", 150)
     assert (done.code, done.out) == (2, "")
-    assert "the capacity is 150, timing one round takes 151" in done.err
+    assert "the capacity is 150; timing one round takes 151" in done.err
 
 
 @pytest.mark.parametrize("command", [["run", "--prompt-ids", "1,2,3"], ["bench"]])

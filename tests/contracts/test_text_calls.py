@@ -24,7 +24,7 @@ SHORT = {"buffers/short": {"dtype": "i64", "shape": [50], "class": "weight"}}
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        ({"buffers/token_ring/shape": ["seqs", 1]}, "2 places in token_ring, for as many tokens as are read at once"),
+        ({"buffers/token_ring/shape": ["seqs", 1]}, "2 entries in token_ring, one for each token that is read at once"),
         (MORE_IDS | {f"{PREFILL}/5": {"buf": "more"}},
          "program prefill reads input more, which a text caller does not write for it"),
         ({f"{DECODE}/5": {"buf": "positions"}},
@@ -35,7 +35,7 @@ SHORT = {"buffers/short": {"dtype": "i64", "shape": [50], "class": "weight"}}
         (OTHER_RING | {f"{ADVANCE}/4": {"buf": "other"}}, "program decode does not write token_ring"),
         ({f"{DECODE}/0": {"buf": "step_slot"}}, "program decode does not write next_token"),
         ({"symbols/depth": {"min": 1, "max": 4}, f"{PREFILL}/7": {"sym": "depth"}},
-         "program prefill needs symbol depth, which a text caller gives no value"),
+         "program prefill needs symbol depth, to which a text caller gives no value"),
         ({"symbols/depth": {"min": 1, "max": 4}, "kernels/begin/impl/steps/0/grid": ["depth", 1, 1]},
          "program begin needs symbol depth"),
         ({"symbols/depth": {"min": 1, "max": 4}, f"{PREFILL}/7": {"expr": {"add": ["depth", 1]}}},
@@ -46,7 +46,7 @@ SHORT = {"buffers/short": {"dtype": "i64", "shape": [50], "class": "weight"}}
           "kernels/begin/impl/scratch": {"part": {"dtype": "i64", "shape": ["depth"]}}},
          "program begin needs symbol depth"),
         ({f"{PREFILL}/3": {"buf": "positions"}, f"{DECODE}/3": {"buf": "step_slot"}},
-         "no kernel is given token ids together with the embedding, weight table"),
+         "no kernel takes token ids together with the embedding, weight table"),
         ({"programs/prefill/symbols": {"tokens": {"min": 2}}}, "program prefill for tokens = 1"),
         ({"programs/decode/symbols/tokens": {"min": 2, "max": 4}}, "program decode for tokens = 1"),
         ({"symbols/seqs": {"min": 2, "max": 2}}, "program prefill for seqs = 1"),
@@ -114,6 +114,6 @@ def test_the_embedding_is_the_weight_that_ids_look_up(vocabulary: int) -> None:
     with pytest.raises(ContractError) as caught:
         check_generation(edited({}), other)
 
-    assert "no kernel is given token ids together with the embedding, weight spoilt, but with table" in (
+    assert "no kernel takes token ids together with the embedding, weight spoilt, but with table" in (
         caught.value.message
     )

@@ -172,7 +172,7 @@ def test_a_conversation_that_outgrows_the_capacity_stays_as_it_was(tmp_path: Pat
         conversation = talk(executable)
         assert done(conversation.say("hello", max_tokens=100)).capacity_full
         before = conversation.messages
-        with pytest.raises(PromptError, match="the conversation has 28 tokens, the capacity is 20"):
+        with pytest.raises(PromptError, match="the conversation has 28 tokens; the capacity is 20"):
             conversation.say("x", max_tokens=5)
         assert conversation.messages == before
 

@@ -142,7 +142,7 @@ def test_executables_do_not_take_each_others_state(tiny: Path) -> None:
         ([], "empty"),
         ([5, 512], "512 at index 1 is out of range"),
         ([-1], "-1 at index 0"),
-        (prompt(33), "33 tokens, the capacity is 32"),
+        (prompt(33), "33 tokens; the capacity is 32"),
     ],
 )
 def test_a_prompt_that_cannot_be_run_is_refused(tiny: Path, ids: list[int], says: str) -> None:
@@ -168,7 +168,7 @@ def test_a_chunk_that_no_call_takes_is_refused(tiny: Path, chunk: int) -> None:
     with load(tiny, capacity=32) as executable, pytest.raises(PromptError) as caught:
         Generator(executable, Tokenizer.load(tiny), chunk=chunk)
     assert caught.value.exit_code == 2
-    assert f"the chunk is {chunk} tokens; give 1 to 512, as many as program prefill takes" in str(caught.value)
+    assert f"the chunk is {chunk} tokens; give 1 to 512, the limit of program prefill" in str(caught.value)
 
 
 def test_the_chunk_fits_the_folder_where_none_is_given(tiny: Path, tmp_path: Path) -> None:

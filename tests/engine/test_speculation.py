@@ -297,7 +297,7 @@ def test_a_count_that_no_round_can_have_ends_the_text(oracle: Executable, accept
     driven: Any = Misreading(oracle, "accepted", accepted, right=2)
     generation = Generator(driven, Tokenizer(settings(), None), spec=True).generate(DISTINCT, max_tokens=100)
 
-    with pytest.raises(Disagreement, match=f"a round of 7 drafts accepted {accepted} of them"):
+    with pytest.raises(Disagreement, match=f"that a round of 7 drafts accepted {accepted} of them"):
         list(generation)
     assert generation.output_ids == continuation(DISTINCT, 2 * ROWS)
 
@@ -308,7 +308,7 @@ def test_an_id_outside_the_vocabulary_ends_the_text(oracle: Executable, id: int,
     driven: Any = Misreading(oracle, "token_ring", id)
     generation = Generator(driven, Tokenizer(settings(), None), spec=spec).generate(DISTINCT)
 
-    with pytest.raises(ContractError, match=f"the token id {id}, and ids are 0…96"):
+    with pytest.raises(ContractError, match=f"the token id {id}; ids are 0…96"):
         next(generation)
     assert generation.output_ids == []
 

@@ -44,8 +44,8 @@ def test_the_toy_lacks_nothing() -> None:
         ({"programs/begin_spec/symbols/tokens": {"min": 2, "max": 8}}, "program begin_spec for tokens = 1"),
         ({"programs/accept/symbols/tokens": {"min": 1, "max": 7}}, "program accept for tokens = 8"),
         ({"symbols/tokens/max": 7, "programs/verify/symbols": {}}, "program verify for tokens = 8"),
-        ({"buffers/token_ring/shape": ["seqs", 15]}, "16 places in token_ring, for two rounds"),
-        ({"buffers/accepted/shape": ["seqs", 7]}, "8 places in accepted"),
+        ({"buffers/token_ring/shape": ["seqs", 15]}, "16 entries in token_ring, for two rounds"),
+        ({"buffers/accepted/shape": ["seqs", 7]}, "8 entries in accepted"),
         ({"buffers/token_ids/dtype": "i32"}, "input token_ids: i64 [tokens]"),
     ],
 )

@@ -170,7 +170,7 @@ def test_characters_of_several_tokens_are_compared_whole() -> None:
     ("stop", "says"),
     [
         ("", "a stop string is empty"),
-        ("<end>", "the stop string '<end>' is a special token, which the text leaves out"),
+        ("<end>", "the stop string '<end>' is a special token, which never appears in the text"),
     ],
 )
 def test_a_stop_string_that_no_text_has_is_refused(stop: str, says: str) -> None:
@@ -182,7 +182,7 @@ def test_a_stop_string_that_no_text_has_is_refused(stop: str, says: str) -> None
 def test_there_is_no_text_to_stop_at_without_a_tokenizer(toy: Executable) -> None:
     generator = Generator(toy, Tokenizer(settings(), None))
     assert len(list(generator.generate([1, 2], max_tokens=2))) == 2
-    with pytest.raises(NoTokenizer, match="no text to stop at"):
+    with pytest.raises(NoTokenizer, match="no text for a stop string"):
         generator.generate([1, 2], stop=["x"])
 
 

@@ -35,11 +35,12 @@ MOST = 2**31
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *patterns: str) -> None:
-    """The command ended with `code`, and said so in one line and one of help."""
+    """The command ended with `code`, and said so in one line and one of help, and in JSON."""
     assert done.returncode == code, done
-    assert done.stdout == ""
+    error = json.loads(done.stdout)["error"]
     said = done.stderr.splitlines()
     assert [line.partition(": ")[0] for line in said] == ["kern", "help"], done.stderr
+    assert said == [f"kern: error[{error['code']}]: {error['message']}", f"help: {error['help']}"]
     for pattern in patterns:
         assert re.search(pattern, said[0]), said[0]
 

@@ -1,4 +1,4 @@
-"""Rows of logits that no token can be chosen from, and some from which one can: what the kernels are held against."""
+"""Rows of logits, with and without a token to choose, that the kernels are tested with."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ UNUSABLE = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0x7FFFFFFF,
 
 
 def chosen(logits: np.ndarray) -> list[int]:
-    """The first of each row's greatest; -1 for a row with a NaN or +inf, or of nothing but -inf."""
+    """The index of each row's first maximum; -1 for a row with a NaN or +inf, or with nothing but -inf."""
     usable = (logits < np.inf).all(1) & (logits > -np.inf).any(1)
     best = np.where(np.isnan(logits), -np.inf, logits).argmax(1)
     return np.where(usable, best, -1).tolist()
 
 
 def one_unusable(rng: np.random.Generator, n: int) -> np.ndarray:
-    """[n, n]: one value that is NaN or +inf in each row, at every place once, beside the largest numbers there are."""
+    """[n, n]: one value per row is NaN or +inf, at each index once, next to the largest numbers there are."""
     logits = rng.normal(size=(n, n)).astype(F32)
     logits[:, rng.integers(0, n)] = LARGEST
     logits[:, rng.integers(0, n)] = -np.inf
@@ -27,7 +27,7 @@ def one_unusable(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def one_usable(rng: np.random.Generator, n: int) -> np.ndarray:
-    """[n + 1, n]: -inf but for one number in each row, at every place once; the last row has none."""
+    """[n + 1, n]: -inf but for one number per row, at each index once; the last row has no number."""
     logits = np.full((n + 1, n), -np.inf, F32)
     logits[np.arange(n), np.arange(n)] = rng.choice(np.array([-LARGEST, -1, -0.0, 0, LARGEST], F32), n)
     return logits

@@ -32,10 +32,7 @@ class CudaLibrary:
         self.sizes, self.round, self.squares = plan.sizes, plan.round, plan.matvec_blocks
         hashes = {name: hashlib.sha256(image).hexdigest() for name, image in images.items()}
         self.modules: Mapping[str, Module] = {name: device.load_module(image) for name, image in images.items()}
-        self.kernels: Mapping[str, Kernel] = {
-            **cuda_kernels(plan, hashes, qk_norm=True),
-            **cuda_kernels(plan, hashes, qk_norm=False),
-        }
+        self.kernels: Mapping[str, Kernel] = cuda_kernels(plan, hashes)
 
     def run(self, entry: str, **arguments: Any) -> None:
         """Launch every step of `entry` for its parameters and the symbols.

@@ -1,4 +1,4 @@
-"""What a round of speculation leaves for the next, in plain Python: what the kernels are held against."""
+"""What a round of speculation leaves for the next, in plain Python: as a reference for the kernels."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Round:
     def check(self, texts: list[list[int]], rounds: list[list[int]], verified: list[list[int]] | None) -> None:
         """Everything follows from the texts, whose last tokens are the anchors, and the drafts taken each round.
 
-        `verified`: the positions of the rows before that stand; None: there was no round.
+        `verified`: the positions of the accepted rows before; None: there was no round.
         """
         for s, text in enumerate(texts):
             start, rows, room = len(text) - 1, self.block + 1, self.pages * PAGE
@@ -104,7 +104,7 @@ class Round:
 
 
 def play(run, rng: np.random.Generator, seqs: int, block: int, pages: int, starts: list[int], count: int) -> None:
-    """Rounds with random drafts of which random numbers are right, checked after each; some choices are no token."""
+    """Rounds with random drafts, a random number of them right, checked after each; some choices are -1, no token."""
     table = rng.permutation(100)[: seqs * pages].reshape(seqs, pages).astype(I32)
     state = Round(seqs, block, pages, table)
     texts = [rng.integers(10, 1000, start + 1).tolist() for start in starts]

@@ -66,5 +66,5 @@ def test_a_chain_of_drafts(shared: Any) -> None:
 
 def test_arguments_that_are_not_an_entrys(shared: Any) -> None:
     plan, gpu = CudaPlan("sm_90a", Sizes(64, 64, 1, 1, 64)), shared.Gpu(Nowhere())
-    with pytest.raises(TypeError, match="rms_norm takes 5 arguments, not 4"):
-        shared.Entries(gpu, plan, images(plan)).launches("rms_norm", (1, 2, 3, 64), tokens=1)
+    with pytest.raises(TypeError, match="rms_norm takes y, x, weight, hidden, eps, not y, x, hidden"):
+        shared.Entries(gpu, plan, images(plan)).launches("rms_norm", {"y": 1, "x": 2, "hidden": 64}, tokens=1)

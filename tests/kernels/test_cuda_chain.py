@@ -52,7 +52,7 @@ class Chain:
         self.cuda.run("markov_argmax", **views, **head)
 
     def check(self, row: int = 0) -> None:
-        """The logits within rounding of their sums; the token is the first of the greatest that were written."""
+        """The logits within rounding of their sums; the token is the first maximum of those that were written."""
         x, w = self.table[max(self.tokens[row], 0)].astype(F64), self.matrix.astype(F64)
         got, want = self.logits[row].astype(F64), self.before[row] + w @ x
         bound = 2.0**-20 * (np.abs(self.before[row]) + np.abs(w) @ np.abs(x))

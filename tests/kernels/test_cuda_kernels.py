@@ -53,8 +53,8 @@ def near(got: np.ndarray, want: np.ndarray, bits: int = 8) -> None:
 
 def near_attention(got: np.ndarray, wants: Sequence[np.ndarray], dim: int) -> None:
     """Each head within 0.5 % of its length, and each element within 2 % of its root mean square, of one of `wants`."""
-    # The softmax's weights are rounded to bf16 before they multiply the values. That is little beside a head's length,
-    # but not beside every element: one may be small because what many keys add to it cancels.
+    # The softmax's weights are rounded to bf16 before they multiply the values. That is little relative to a head's
+    # length, but not to every element: one may be small because what many keys add to it cancels.
     got, *wants = (np.asarray(x, F64).reshape(*x.shape[:-1], -1, dim) for x in (got, *wants))
     nearest = np.argmin([np.linalg.norm(got - want, axis=-1) for want in wants], axis=0)
     want = np.take_along_axis(np.array(wants), nearest[None, ..., None], axis=0)[0]
@@ -257,7 +257,7 @@ def test_an_unusable_query_is_seen_in_what_prefill_makes_of_it(cuda, rng):
 
 
 class Step:
-    """One token for each sequence, whose context stands in the pool but for that token's own keys and values."""
+    """One token for each sequence, whose context is in the pool but for that token's own keys and values."""
 
     def __init__(self, rng: np.random.Generator, s: Sizes, lengths: list[int], pages: int | None = None) -> None:
         self.s, self.lengths = s, lengths
@@ -276,13 +276,13 @@ class Step:
         ]
         return np.array(found, I64)
 
-    def run(self, cuda: CudaLibrary, with_norms: bool, rows: slice = slice(None), told: list[int] | None = None):
+    def run(self, cuda: CudaLibrary, with_norms: bool, rows: slice = slice(None), given: list[int] | None = None):
         """Outputs and the pool of these rows, as if there were no others."""
-        lengths, s, cache = (told or self.lengths)[rows], self.s, self.cache
+        lengths, s, cache = (given or self.lengths)[rows], self.s, self.cache
         pool, seqs = cache.pool.copy(), len(lengths)
         out = poison((seqs, s.q_size), BF16)
         step = {"positions": np.array(lengths, I64) - 1, "seq_lens": np.array(lengths, I32), "cos_sin": self.cos_sin}
-        slots = self.slots(told or self.lengths)[rows].copy()
+        slots = self.slots(given or self.lengths)[rows].copy()
         where = {**cache.arguments(s.q_heads, self.width, rows), "pool": pool[:, LAYER:], "slots": slots}
         call = {"o": out, "qkv": self.qkv[rows].copy(), "scale": 0.2, "seqs": seqs, **step, **where}
         if with_norms:
@@ -350,7 +350,7 @@ def test_attention_is_the_same_for_any_number_of_sequences(cuda, rng, with_norms
 
 def test_attention_past_the_capacity_sees_the_pages_there_are(cuda, rng):
     step = Step(rng, cuda.sizes, [48, 48, 48], pages=3)
-    out, pool = step.run(cuda, False, told=[49, 1000, 2**31 - 1])
+    out, pool = step.run(cuda, False, given=[49, 1000, 2**31 - 1])
     wants, _ = step.expected(False, stored=None)
     assert np.array_equal(pool.view(np.uint16), step.cache.pool.view(np.uint16))
     near_attention(out, wants, cuda.sizes.head_dim)

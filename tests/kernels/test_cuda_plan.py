@@ -1,4 +1,4 @@
-"""What a plan says of the CUDA kernels is what their sources say, for any sizes: each launch's shared memory."""
+"""A plan and the CUDA sources agree, for any sizes, on the shared memory of each launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kern.artifact.abi_check import faults
+from kern.artifact.abi_check import errors
 from kern.artifact.modules import describe
 from kern.kernels.compile_cuda import compile_cuda_source
 from kern.kernels.cuda_library import cuda_kernels
@@ -77,7 +77,7 @@ def plans(draw: st.DrawFn, ranks: st.SearchStrategy[int] = RANKS) -> CudaPlan:
 
 def shared_mem(plan: CudaPlan) -> Mapping[str, int]:
     """Dynamic shared memory of each entry's first launch."""
-    kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH), qk_norm=False)
+    kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH))
     sizes = {name: kernel.impl.steps[0].shared_mem for name, kernel in kernels.items()}
     return {name: size for name, size in sizes.items() if isinstance(size, int)}
 
@@ -106,7 +106,7 @@ def test_shared_memory_of_a_rounds_products(plan: CudaPlan) -> None:
 @settings(max_examples=12, deadline=None)
 @given(plans())
 def test_shared_memory_of_attention_over_a_split_context(plan: CudaPlan) -> None:
-    kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH), qk_norm=False)
+    kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH))
     for entry, new in ("append_attention", 1), ("append_attention_rows", plan.round_rows):
         step = kernels[entry].impl.steps[0]
         launched = {"SPLIT_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "LAUNCHED_SPLITS": step.grid[0]}
@@ -124,6 +124,6 @@ def test_shared_memory_of_attention_of_a_chunk(head_dim: int) -> None:
 def test_shared_memory_of_a_markov_heads_ring_and_what_is_beside_it(plan: CudaPlan) -> None:
     ring = shared_mem(plan)["markov_argmax"]
     module = describe("ring.cubin", compile_cuda_source(MARKOV, "ring.cu", plan, {"RING_BYTES": ring}), NO_HASH)
-    step = cuda_kernels(plan, defaultdict(lambda: NO_HASH), qk_norm=False)["markov_argmax"].impl.steps[0]
+    step = cuda_kernels(plan, defaultdict(lambda: NO_HASH))["markov_argmax"].impl.steps[0]
     assert module.kernels[step.symbol].static_shared_mem > 0
-    assert not list(faults(step, module, module.kernels[step.symbol], ring, ()))
+    assert not list(errors(step, module, module.kernels[step.symbol], ring, ()))

@@ -37,7 +37,7 @@ def libraries(device: Device) -> Mapping[str, CudaLibrary]:
 
 
 class Rows:
-    """The last rows of one sequence, whose context stands in the pool, but for the rows' own keys and values.
+    """The last rows of one sequence, whose context is in the pool, but for the rows' own keys and values.
 
     `kept` are the rows with a slot; what the pool has in a kept row's slot is NaN. `pages` of the table: enough where
     it is not given; then `length` may be beyond them.

@@ -12,7 +12,7 @@ from kern.artifact.errors import UnknownTarget
 from kern.device.host.target import host_target
 from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.interfaces import INTERFACES
-from kern.manifest.types import EXTERN_PREFIX
+from kern.manifest.types import OPERATOR_PREFIX
 from kern.toolchain.cc import CompilationFailed, CompilerMissing
 from kernels.harness import Library, compiled
 
@@ -30,7 +30,7 @@ def test_every_entry_has_its_interface(library: Library):
 
 def test_every_step_is_pinned_and_agrees_with_the_abi_string_of_its_module(library: Library):
     steps = [step for kernel in library.kernels(9, 3).values() for step in kernel.impl.steps]
-    assert all(step.cubin and step.sha256 and not step.symbol.startswith(EXTERN_PREFIX) for step in steps)
+    assert all(step.cubin and step.sha256 and not step.symbol.startswith(OPERATOR_PREFIX) for step in steps)
     declared = {(step.cubin, f"{step.symbol}({','.join(p.scalar or 'ptr' for p in step.params)})") for step in steps}
     exported = {(n, abi) for n, image in library.images.items() for abi in strings(image, ".kern.abi")}
     assert declared == exported

@@ -1,4 +1,4 @@
-"""Rule 1: every fault of form is told with its place, and nothing crashes the reader."""
+"""Rule 1: every error of form is reported with its location, and nothing crashes the reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kern.manifest.codes import CODES
 from kern.manifest.diagnostics import MAX_NAME, Code, Example
-from kern.manifest.reading import MAX_BYTES, MAX_FAULTS, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
+from kern.manifest.reading import MAX_BYTES, MAX_ERRORS, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
 from kern.verifier import check
 from kern.verifier.example import edited
 
@@ -23,8 +23,8 @@ MINIMAL = '{"meta": {"version": 2, "model": "m"}, "buffers": {}, "kernels": {}, 
 def found(text: str | bytes) -> list[tuple[str, str, int, int]]:
     reading = read(text if isinstance(text, bytes) else text.encode())
     assert (reading.manifest is None) == bool(reading.diagnostics)
-    places = [(d, reading.source.locate(d)) for d in reading.diagnostics]
-    return [(d.code, d.pointer, place.line, place.column) for d, place in places]
+    located = [(d, reading.source.locate(d)) for d in reading.diagnostics]
+    return [(d.code, d.pointer, location.line, location.column) for d, location in located]
 
 
 def test_the_original_form_reads() -> None:
@@ -33,7 +33,7 @@ def test_the_original_form_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "faults"),
+    ("text", "errors"),
     [
         ("", [("K0102", "", 1, 1)]),
         ("nul", [("K0102", "", 1, 1)]),
@@ -67,8 +67,10 @@ def test_the_original_form_reads() -> None:
           ("K0104", "/buffers/", 1, 56)]),
     ],
 )  # fmt: skip
-def test_each_fault_of_form_has_its_code_and_place(text: str | bytes, faults: list[tuple[str, str, int, int]]) -> None:
-    assert found(text) == faults
+def test_each_error_of_form_has_its_code_and_location(
+    text: str | bytes, errors: list[tuple[str, str, int, int]]
+) -> None:
+    assert found(text) == errors
 
 
 def test_a_trailing_comma_is_shown() -> None:
@@ -85,7 +87,7 @@ def test_the_second_of_two_equal_keys_is_shown() -> None:
     ]
 
 
-def test_all_faults_are_told_at_once_in_the_order_of_the_text() -> None:
+def test_all_errors_are_reported_at_once_in_the_order_of_the_text() -> None:
     text = SAMPLE.decode()
     text = text.replace('"max": 64', '"max": ' + "6" * 30).replace('"offset": 256', '"offst": 256')
     text = text.replace('"out buffer<bf16>"', '"out buffer<bf17>"', 1).replace('"class": "carry"', '"class": "carried"')
@@ -133,12 +135,12 @@ def test_a_file_beyond_the_bound_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("code", CODES.values(), ids=lambda code: code.id)
-def test_the_example_of_a_code_yields_it_and_its_mended_form_none(code: Code) -> None:
+def test_the_example_of_a_code_yields_it_and_its_fixed_form_is_valid(code: Code) -> None:
     if not isinstance(code.example, Example):
-        assert code.id in ("K0110", "K0113"), "other faults of form can be shown in a small file"
+        assert code.id in ("K0110", "K0113"), "other errors of form can be shown in a small file"
         return
     failing = edited(code.example.failing).encode("utf-8", "surrogateescape")
-    assert {fault for fault, *_ in found(failing)} == {code.id}
+    assert {error for error, *_ in found(failing)} == {code.id}
     fixed = read(edited(code.example.fixed).encode()).manifest
     assert fixed is not None
     assert check(fixed) == ()
@@ -149,10 +151,10 @@ def test_the_example_of_a_code_yields_it_and_its_mended_form_none(code: Code) ->
     ['{"a": 1' + ', "a": 1' * 20_000 + "}", "[" + "NaN, " * 20_000 + "0]", '{"kernels": [' + "1, " * 20_000 + "1]}",
      '{"meta": {"version": 2, "model": "m"}, "buffers": {"x": {"shape": [' + "1.5, " * 20_000 + "1]}}}"],
 )  # fmt: skip
-def test_a_flood_of_faults_is_told_in_part(text: str) -> None:
-    faults = found(text)
-    assert len(faults) <= MAX_FAULTS + 1
-    assert (faults[-1][0] == "K0113") == (len(faults) == MAX_FAULTS + 1)
+def test_only_the_first_of_very_many_errors_are_reported(text: str) -> None:
+    errors = found(text)
+    assert len(errors) <= MAX_ERRORS + 1
+    assert (errors[-1][0] == "K0113") == (len(errors) == MAX_ERRORS + 1)
 
 
 @pytest.mark.parametrize(
@@ -166,26 +168,26 @@ def test_a_flood_of_faults_is_told_in_part(text: str) -> None:
         ),
     ],
 )
-def test_the_faults_that_are_not_told_are_counted(text: str, rest: str) -> None:
-    faults = read(text.encode()).diagnostics
-    assert len(faults) == MAX_FAULTS + 1
-    assert faults[-1].code == "K0113"
-    assert faults[-1].message.startswith(rest)
+def test_the_errors_that_are_not_reported_are_counted(text: str, rest: str) -> None:
+    errors = read(text.encode()).diagnostics
+    assert len(errors) == MAX_ERRORS + 1
+    assert errors[-1].code == "K0113"
+    assert errors[-1].message.startswith(rest)
 
 
-def test_as_many_faults_as_are_told_are_all() -> None:
-    text = MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(MAX_FAULTS)))
-    assert [fault.code for fault in read(text.encode()).diagnostics] == ["K0103"] * MAX_FAULTS
+def test_exactly_as_many_errors_as_are_reported_are_all_reported() -> None:
+    text = MINIMAL.replace('"m"', '"m"' + "".join(f', "f{i}": 0' for i in range(MAX_ERRORS)))
+    assert [error.code for error in read(text.encode()).diagnostics] == ["K0103"] * MAX_ERRORS
 
 
 @pytest.mark.parametrize(("version", "help"), [(1, "build the folder again"), (3, "use a newer kern")])
-def test_a_manifest_of_another_version_is_one_fault(version: int, help: str) -> None:
+def test_a_manifest_of_another_version_is_one_error(version: int, help: str) -> None:
     """Whatever else it holds, which may be right in that version."""
     text = f'{{"meta": {{"version": {version}, "about": {{}}}}, "tensors": [], "symbols": {{"n": 1}}}}'
-    (fault,) = read(text.encode()).diagnostics
-    assert (fault.code, fault.pointer) == ("K0201", "/meta/version")
-    assert f"version {version}" in fault.message
-    assert help in fault.help
+    (error,) = read(text.encode()).diagnostics
+    assert (error.code, error.pointer) == ("K0201", "/meta/version")
+    assert f"version {version}" in error.message
+    assert help in error.help
 
 
 def test_names_and_expressions_are_bounded() -> None:
@@ -198,7 +200,7 @@ def test_names_and_expressions_are_bounded() -> None:
     assert [code for code, *_ in found(buffer("[1]", "n" * (MAX_NAME + 1)))] == ["K0114"]
     terms = "[" + ", ".join(["1"] * (MAX_TERMS - 2))
     assert found(buffer(terms + ', {"add": [1, 1]}]')) == []
-    assert [fault[:2] for fault in found(buffer(terms + ', {"add": [1, {"mul": [1, 1]}]}]'))] == [
+    assert [error[:2] for error in found(buffer(terms + ', {"add": [1, {"mul": [1, 1]}]}]'))] == [
         ("K0115", "/buffers/b/shape")
     ]
     nested = '{"add": [1, 1]}'

@@ -1,4 +1,4 @@
-"""Places: every value of a JSON text is found where it stands."""
+"""Locations: every value of a JSON text is found where it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def paths(value: Any, here: tuple[str | int, ...] = ()) -> list[tuple[tuple[str 
 
 
 @given(JSON, st.sampled_from([None, 0, 1, 3]), st.booleans())
-def test_every_value_is_found_where_it_stands(value: Any, indent: int | None, ascii_only: bool) -> None:
+def test_every_value_is_found_where_it_is(value: Any, indent: int | None, ascii_only: bool) -> None:
     source = Source(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
     expected = paths(value)
     assert set(source.spans) == {path for path, _ in expected}
@@ -37,11 +37,11 @@ def test_every_value_is_found_where_it_stands(value: Any, indent: int | None, as
 def test_line_and_column_lead_back_to_the_place(value: Any, data: st.DataObject) -> None:
     source = Source(json.dumps(value, indent=1, ensure_ascii=False))
     path = data.draw(st.sampled_from(sorted(source.spans, key=repr)))
-    place = source.locate(Diagnostic("K0000", path, "", ""))
+    location = source.locate(Diagnostic("K0000", path, "", ""))
     lines = source.text.split("\n")
-    offset = sum(len(line) + 1 for line in lines[: place.line - 1]) + place.column - 1
+    offset = sum(len(line) + 1 for line in lines[: location.line - 1]) + location.column - 1
     assert offset == source.span(path)[0]
-    assert source.line(place.line) == lines[place.line - 1].rstrip("\r")
+    assert source.line(location.line) == lines[location.line - 1].rstrip("\r")
 
 
 def test_columns_count_code_points() -> None:
@@ -62,6 +62,6 @@ def test_pointers_escape_as_rfc_6901_says() -> None:
     assert pointer(()) == ""
 
 
-def test_the_pointer_of_an_overlong_key_is_cut_so_that_faults_inside_it_do_not_repeat_it() -> None:
+def test_the_pointer_of_an_overlong_key_is_cut_so_that_errors_inside_it_do_not_repeat_it() -> None:
     assert pointer(("n" * MAX_NAME, "/" * MAX_NAME)) == "/" + "n" * MAX_NAME + "/" + "~1" * MAX_NAME
     assert pointer(("n" * (MAX_NAME + 1), 0)) == "/" + "n" * MAX_NAME + "…/0"

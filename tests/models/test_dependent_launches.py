@@ -1,6 +1,6 @@
-"""Kernels that start before the one ahead has finished: what they read early, all before that one has written.
+"""Kernels that start before the one ahead of them has finished read early only what was written before that one.
 
-`start_next_kernel` in the kernels' sources says why: only behind a kernel that waits before it lets the next one start.
+`start_next_kernel` in the sources explains why: only after a kernel that waits before it lets the next one start.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_what_is_read_early_has_been_written(name: str, program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["prefill", "score", "draft_precompute", "accept", "begin", "begin_spec"])
-def test_other_programs_have_none_that_reads_early(program: str) -> None:
+def test_other_programs_have_no_kernel_that_reads_early(program: str) -> None:
     steps = launches(manifest_of("qwen3 tiny", "sm_90a"), program)
 
     assert not [step.symbol for step in steps if step.symbol.endswith(READ_EARLY)]

@@ -1,4 +1,4 @@
-"""Reading drafts: what is published is read, and every fault is one clear error."""
+"""Reading drafts: published ones are read, and everything wrong with one is a clear error."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_published_configs_are_read() -> None:
         ({"rope_scaling": {"rope_type": "dynamic"}}, "^in the draft: unknown type of RoPE scaling 'dynamic'"),
     ],
 )
-def test_a_config_that_is_none_of_this_targets_draft(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_a_config_that_does_not_fit_the_target_is_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UnsupportedModel, match=says):
         opened(tmp_path / "draft", changes)
 
@@ -107,7 +107,7 @@ def test_a_config_that_is_none_of_this_targets_draft(tmp_path: Path, changes: di
         ({"hidden_norm": np.zeros(128, np.int8)}, "hidden_norm.weight has the dtype I8"),
     ],
 )
-def test_tensors_that_are_not_the_configs(tmp_path: Path, tensors: dict[str, Any], says: str) -> None:
+def test_tensors_that_the_config_does_not_have_are_refused(tmp_path: Path, tensors: dict[str, Any], says: str) -> None:
     with pytest.raises(CheckpointError, match=says):
         opened(tmp_path / "draft", {}, **tensors)
 
@@ -129,7 +129,9 @@ def _cut(folder: Path) -> None:
         (_cut, ArtifactError, SAFETENSORS),
     ],
 )
-def test_a_damaged_folder(tmp_path: Path, damage: Callable[[Path], object], kind: type[KernError], says: str) -> None:
+def test_a_damaged_folder_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object], kind: type[KernError], says: str
+) -> None:
     config = draft_config(REFERENCE)
     folder = save_draft(tmp_path / "draft", config, draft_tensors(config, 3))
     damage(folder)
@@ -148,7 +150,7 @@ def test_tables_equal_to_the_targets_are_shared(tmp_path: Path) -> None:
     assert opened(tmp_path / "scaled", scaled).shared == {"embedding", "lm_head"}
 
 
-def test_a_table_of_its_own_for_both_ends_is_refused(tmp_path: Path) -> None:
+def test_its_own_table_for_both_ends_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="lm_head is its own embed_tokens"):
         opened(tmp_path / "draft", {"tie_word_embeddings": True}, ("embed_tokens",))
 
@@ -172,7 +174,7 @@ def test_random_drafts_have_the_published_shapes() -> None:
     assert (tiny.transformer.layers, tiny.taps, tiny.block) == (2, (0,), 7)
 
 
-def test_a_random_draft_is_no_copy_of_its_target() -> None:
+def test_a_random_draft_does_not_copy_its_target() -> None:
     first, same, other = (open_draft("random", TARGET, seed=seed, taps_before=False).tensors for seed in (7, 7, 8))
     name = "layers.0.self_attn.q_proj.weight"
 
@@ -188,7 +190,7 @@ def test_a_random_draft_is_no_copy_of_its_target() -> None:
         ({"taps_before": True}, BuildError, "needs a draft"),
         ({"draft": "random", "capture": "x"}, BuildError, "own kernels only"),
         ({"draft": "random", "taps_before": True}, UnsupportedModel, "taps layer -1"),
-        ({"draft": "/no/such/folder"}, CheckpointError, "there is no folder /no/such/folder"),
+        ({"draft": "/no/such/folder"}, CheckpointError, "no such folder: /no/such/folder"),
     ],
 )
 def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any], kind: type[KernError], says: str) -> None:

@@ -1,6 +1,6 @@
-"""What a draft's programs leave on the host device, beside the reference, on random weights.
+"""What a draft's programs leave on the host device, compared with the reference, on random weights.
 
-Carries, the draft's state and logits: what stands in workspaces between two launches is each device's own affair.
+Carries, the draft's state and logits; what is in workspaces between two launches may differ between devices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CASES: dict[str, Case] = {
     "with head norms, the target without": ("llama", {"num_hidden_layers": 3}, ()),
     "without head norms, the target with": ("qwen3", {"model_type": "llama", "num_hidden_layers": 1}, ("lm_head",)),
     "with a narrower mlp": ("llama", {"intermediate_size": 96}, ()),
-    "with a table and a theta of its own": ("llama", {"rope_theta": 1e4, "block_size": 3}, ("embed_tokens",)),
+    "with its own table and theta": ("llama", {"rope_theta": 1e4, "block_size": 3}, ("embed_tokens",)),
 }
 
 
@@ -125,7 +125,7 @@ def check_rounds(p: Pair) -> None:
         assert p.ids("step_position") == [len(text) - 1]
 
 
-def test_taps_may_stand_a_layer_earlier(tmp_path: Path) -> None:
+def test_taps_may_be_a_layer_earlier(tmp_path: Path) -> None:
     case: Case = ("qwen3", {"target_layer_ids": [1, 4]}, ())
     p, ids = made(tmp_path, case, taps_before=True), prompt(20)
     p.prefill(ids)

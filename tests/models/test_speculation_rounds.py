@@ -1,7 +1,7 @@
-"""Rounds whose drafts stand to every length: a target that knows only the last token, and a Markov head that is it.
+"""Rounds that accept every number of drafts: a target that depends on the last token alone, and its Markov head.
 
-The draft's layers add too little to its logits to change a token, and are read off for themselves: what they see of
-the text is right only if every round left the features of the rows that stood, at their positions, and of no other.
+The draft's layers add too little to its logits to change a token, and are compared separately: what they see of the
+text is right only if every round left the features of the accepted rows, at their positions, and of no others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from support.reference import Reference
 WITHIN = 0.05
 CONFIG = replace(preset("qwen3", "tiny"), layers=4, vocabulary=4096, max_positions=CAPACITY)
 TAKEN = (0, 7, 3, 1, 6, 2, 5, 4)
-"""Drafts that stand in the rounds of a text that begins with the oracle's first token."""
+"""Drafts that are accepted in the rounds of a text that begins with the oracle's first token."""
 MARGIN = 0.02
-"""Of what follows a token over the second best: above what rounding and the draft's layers change."""
+"""The margin of the next token over the second best: more than rounding and the draft's layers change."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LastTokenOnly(RandomCheckpoint):
 
 @dataclass(frozen=True)
 class Oracle:
-    """What follows each token; after `first`, the drafts of the rounds stand as TAKEN says."""
+    """What follows each token; after `first`, the rounds accept as many drafts as TAKEN lists."""
 
     pair: Pair
     following: NDArray[np.int64]

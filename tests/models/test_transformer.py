@@ -59,7 +59,7 @@ def test_prefill_computes_nothing_that_no_state_depends_on() -> None:
     assert not {"logits", "norm", "layers.29.down_proj"} & read
 
 
-def test_a_layer_of_the_cache_stands_behind_the_one_before() -> None:
+def test_the_layers_of_the_cache_follow_each_other() -> None:
     manifest = manifest_of(SMOLLM2_CONFIG)
     written = [d.args[2] for d in manifest.programs["decode"].dispatches if d.kernel == "cache_write"]
 
@@ -67,6 +67,6 @@ def test_a_layer_of_the_cache_stands_behind_the_one_before() -> None:
     assert manifest.states["kv"].bytes_per_token == 30 * 2 * 3 * 64 * 2
 
 
-def test_a_head_that_the_kernels_do_not_take_is_refused() -> None:
+def test_a_head_size_that_the_kernels_do_not_support_is_refused() -> None:
     with pytest.raises(UnsupportedModel, match="head_dim is 512"):
         manifest_of(replace(preset("llama", "tiny"), head_dim=512))

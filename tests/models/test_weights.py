@@ -19,7 +19,7 @@ from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.models.weights import rope_table, weight_group, weights_of, write_weights
 from support.work import peak_bytes
 
-# 72 and 200 are no multiples of 128 elements, so that most tensors end inside a 256-byte line.
+# 72 and 200 are not multiples of 128 elements, so that most tensors end inside a 256-byte line.
 ODD = replace(preset("qwen3", "tiny"), hidden=72, ffn=200, heads=3, kv_heads=1, head_dim=24, vocabulary=131)
 
 
@@ -94,12 +94,12 @@ def test_the_rope_table_of_a_long_context_is_written_in_parts(tmp_path: Path) ->
 
 
 def test_progress_ends_at_the_total(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     group = weight_group(RandomCheckpoint(ODD, 1))
-    write_weights(tmp_path / "w.safetensors", [group], lambda done, total: told.append((done, total)))
+    write_weights(tmp_path / "w.safetensors", [group], lambda done, total: reported.append((done, total)))
 
-    assert told == sorted(told)
-    assert told[-1][0] == told[-1][1] == sum(weight.size for weight in weights_of(ODD).values())
+    assert reported == sorted(reported)
+    assert reported[-1][0] == reported[-1][1] == sum(weight.size for weight in weights_of(ODD).values())
 
 
 class Misshapen:

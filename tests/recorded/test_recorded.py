@@ -223,7 +223,7 @@ def test_a_recording_of_any_shape_gives_a_valid_manifest(config: TransformerConf
         (process,) = record(Path(folder, "dump"), config, prompts=several).iterdir()
         evidence = gather_evidence(VLLM, read_recording(process).launches, config)
     sizes = Sizes(config.hidden, config.ffn, config.heads, config.kv_heads, config.head_dim)
-    own = cuda_kernels(CudaPlan("sm_90a", sizes), defaultdict(lambda: "0" * 64), qk_norm=True)
+    own = cuda_kernels(CudaPlan("sm_90a", sizes), defaultdict(lambda: "0" * 64))
     kernels = entries(own, recorded_kernels(evidence, config))
 
     assert check(build_manifest(config, kernels, model="any", block=evidence.block)) == ()

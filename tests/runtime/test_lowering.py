@@ -34,7 +34,7 @@ def named_functions(checked: VerifiedManifest) -> dict[StepKey, LinkedStep]:
         (name, index): NamedFunction(f"{name}/{index}")
         for name, kernel in checked.manifest.kernels.items()
         for index, step in enumerate(kernel.impl.steps)
-        if step.extern is None
+        if step.operator is None
     }
     return link(checked.manifest, functions)
 

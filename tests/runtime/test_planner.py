@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kern.manifest.builder import ManifestBuilder
 from kern.manifest.expressions import CeilDiv
 from kern.manifest.types import Manifest
-from kern.runtime.memory.arena import peak, place
+from kern.runtime.memory.arena import pack, peak
 from kern.runtime.memory.lifetimes import Block, blocks
 from kern.runtime.memory.planner import plan
 from kern.runtime.memory.sizes import BadCapacity
@@ -41,9 +41,9 @@ def assert_apart(of: list[Block], offsets: dict[str | tuple[int, str], int], are
 @given(random_blocks())
 @settings(max_examples=150)
 def test_blocks_alive_at_once_do_not_overlap(of: list[Block]) -> None:
-    placed = place(of)
-    assert_apart(of, placed.of, placed.size)
-    assert peak(of) <= placed.size <= sum(-(-block.size // 256) * 256 for block in of)
+    packed = pack(of)
+    assert_apart(of, packed.of, packed.size)
+    assert peak(of) <= packed.size <= sum(-(-block.size // 256) * 256 for block in of)
 
 
 @given(random_blocks())

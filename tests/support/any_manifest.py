@@ -36,7 +36,7 @@ pointers = st.builds(
     st.sampled_from(("", "", " align 16", " align 512")),
 )
 params = st.lists(st.one_of(pointers, st.sampled_from(SCALARS)), max_size=6)
-EXTERN_PARAMS = ["out buffer<bf16>", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]
+OPERATOR_PARAMS = ["out buffer<bf16>", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]
 
 
 def _literal(scalar: str) -> st.SearchStrategy[Any]:
@@ -74,7 +74,7 @@ arrays = {"dtype": st.sampled_from(DTYPES), "shape": st.lists(expressions, max_s
 steps = st.fixed_dictionaries(
     {
         "symbol": st.one_of(st.just(""), names),
-        "params": st.one_of(params, st.just(EXTERN_PARAMS)),
+        "params": st.one_of(params, st.just(OPERATOR_PARAMS)),
         "block": st.tuples(integers, integers, integers),
         "grid": st.tuples(expressions, expressions, expressions),
         "args": st.one_of(st.lists(step_args, max_size=6), st.just([{"arg": index} for index in range(6)])),
@@ -90,7 +90,7 @@ steps = st.fixed_dictionaries(
 )
 kernels = st.fixed_dictionaries(
     {
-        "params": st.one_of(params, st.just(EXTERN_PARAMS)),
+        "params": st.one_of(params, st.just(OPERATOR_PARAMS)),
         "impl": st.fixed_dictionaries(
             {"steps": st.lists(steps, max_size=3)},
             optional={

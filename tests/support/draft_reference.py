@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class DraftReference:
     config: Mapping[str, Any]
     tensors: Tensors
     target: Reference
+    contexts: dict[tuple[int, ...], F32] = field(default_factory=dict)
 
     def features(self, ids: Sequence[int], shift: int = 0) -> F32:
         """f32 [tokens, hidden]: fc of the tapped layers' outputs; `shift`: of layers so much later."""
@@ -40,8 +41,12 @@ class DraftReference:
         return tapped @ self._of("fc").T
 
     def context(self, ids: Sequence[int]) -> F32:
-        """f32 [tokens, hidden]: what every layer's keys and values of the context are made of."""
-        return self._norm(self.features(ids), "hidden_norm")
+        """f32 [tokens, hidden]: what every layer's keys and values of the context are made of; the last is kept."""
+        key = tuple(ids)
+        if key not in self.contexts:
+            self.contexts.clear()
+            self.contexts[key] = self._norm(self.features(ids), "hidden_norm")
+        return self.contexts[key]
 
     def keys_and_values(self, layer: int, ids: Sequence[int]) -> tuple[F32, F32]:
         """f32 [tokens, kv_heads, head_dim] of the context that starts at position 0."""

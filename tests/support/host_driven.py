@@ -29,7 +29,7 @@ class HostDriven(Generator):
     def _ids(self, token: int, position: int, steps: int, accepted: list[int]) -> Iterator[int]:
         end = position + steps
         if self.spec:
-            self.sequence.place([token], position)
+            self.sequence.write_inputs([token], position)
             self.sequence.run(BEGIN)
             while position < end and position + self.rows <= self.capacity:
                 self._assert_at(token, position)
@@ -39,7 +39,7 @@ class HostDriven(Generator):
                     yield chosen(token, "verify", position)
                     position += 1
         while position < end:
-            self.sequence.place([token], position)
+            self.sequence.write_inputs([token], position)
             if "begin" in self.executable.manifest.programs:
                 self.sequence.run(("begin", 1))
             self.sequence.run(("decode", 1))

@@ -39,13 +39,13 @@ def drafted_again(folder: Path, weights: Path, texts: Sequence[Spoken], every: i
         for text in texts:
             ids = np.array([*text.prompt, *text.ids])
             sequence.begin()
-            sequence.place(ids[:-1].tolist(), 0)
+            sequence.write_inputs(ids[:-1].tolist(), 0)
             sequence.run(("prefill", len(ids) - 1))
             anchors = len(text.prompt) - 1 + np.cumsum([0, *(count + 1 for count in text.accepted)])
             rounds = [each for each in zip(anchors, text.accepted, strict=False) if each[0] + block < len(ids)]
             # The last round first: a block leaves its own keys in the draft's state, from its anchor on.
             for anchor, before in reversed(rounds[::every]):
-                sequence.place([int(ids[anchor])], int(anchor))
+                sequence.write_inputs([int(ids[anchor])], int(anchor))
                 sequence.run(BEGIN, ("draft", block))
                 drafts = executable.read("round_tokens")[1 : block + 1]
                 found.append((before, agreement(drafts, ids[anchor + 1 : anchor + block + 1])))

@@ -17,10 +17,9 @@ from kern.manifest.types import Step
 from kern.manifest.writing import write
 from kern.mining import read_recording
 from kern.mining.recording import process_folders
-from kern.models.precision import RECORDED
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import weight_group, write_weights
+from kern.models.weights import RECORDED, weight_group, write_weights
 from kern.recorded.evidence import gather_evidence
 from kern.recorded.kernel_set import entries
 from kern.recorded.library import recorded_kernels

@@ -97,11 +97,11 @@ def test_what_cannot_be_rendered_is_one_line(template: str | None, says: str) ->
     assert len(caught.value.message) < 300
 
 
-MANY = "makes more than 67,108,864 characters on the way"
+MANY = "makes intermediate values of more than 67,108,864 characters"
 LARGE = "makes a value of more than 1,048,576 characters"
-LONG = "puts out more than 1,048,576 characters"
+LONG = "outputs more than 1,048,576 characters"
 STEPS = "takes more than 262,144 steps"
-BITS = "makes a whole number of more than 65,536 bits"
+BITS = "computes an integer of more than 65,536 bits"
 NAMED = "{% set n = namespace(a='ab') %}"
 DOUBLE = "{% set ns = namespace(a=('x' * 100000,)) %}{% for i in range(100) %}{% set ns.a = DOUBLED %}{% endfor %}"
 
@@ -137,8 +137,8 @@ DOUBLE = "{% set ns = namespace(a=('x' * 100000,)) %}{% for i in range(100) %}{%
         ("{{ (['a'] * 100000) | join('b' * 100000) }}", MANY),
         ("{{ 'a b c' | wordwrap(1, wrapstring='x' * 1040000) }}", LARGE),
         ("{{ ('a ' * 1000) | wordwrap(1, wrapstring='x' * 1000000) }}", MANY),
-        ("{{ 5 | round(-1000000000) }}", "rounds to -1,000,000,000 places, and 400 are computed"),
-        ("{{ 5.5 | round(1000000000, 'ceil') }}", "rounds to 1,000,000,000 places"),
+        ("{{ 5 | round(-1000000000) }}", "rounds to -1,000,000,000 digits; the limit is 400"),
+        ("{{ 5.5 | round(1000000000, 'ceil') }}", "rounds to 1,000,000,000 digits"),
         ("{{ [1] | tojson(indent=1000000000) }}", MANY),
         ("{{ range(100000) | list | tojson(separators=('a' * 100000, ':')) }}", MANY),
         ("{{ ([[1]] * 3000) | sum(start=[]) }}", STEPS),
@@ -178,7 +178,7 @@ DOUBLE = "{% set ns = namespace(a=('x' * 100000,)) %}{% for i in range(100) %}{%
         ("{{ lipsum(1000000000) }}", STEPS),
         ("{{ lipsum(1, max=1000000000) }}", STEPS),
         ("{{ [1] | slice(10000000000) | list }}", STEPS),
-        ("{# " + "a" * 2**17 + " #}", "has 131,078 characters, and 131,072 are compiled"),
+        ("{# " + "a" * 2**17 + " #}", "has 131,078 characters; the limit is 131,072"),
     ],
 )  # fmt: skip
 def test_a_template_ends_within_bounds_that_are_stated(
@@ -376,7 +376,7 @@ def test_a_template_knows_the_folders_tokens_by_name() -> None:
 
 
 def test_a_template_that_makes_no_text_is_refused() -> None:
-    with pytest.raises(NotText, match="half a character"):
+    with pytest.raises(NotText, match="an unpaired surrogate"):
         chat_prompt(bytes_tokenizer(template="{{ messages[0].content }}"), [{"role": "user", "content": "\ud800"}])
 
 

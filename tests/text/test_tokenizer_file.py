@@ -63,9 +63,13 @@ def multiplying(part: str) -> Library:
 ENCODE_FAILURES: list[tuple[Callable[[], Library], str, str]] = [
     (word_level, "a b", r"cannot encode this text: WordLevel error: Missing \[UNK\] token"),
     (unigram, "xyz", "cannot encode this text: Encountered an unknown token"),
-    (bpe, "axb", "cannot encode this text: the vocabulary lacks a character of it"),
+    (bpe, "axb", "cannot encode this text: it has a character that is not in the vocabulary"),
     (endless_expression, "a" * 40 + "b", "cannot encode this text: Onig: Regex search error: retry-limit-in-match"),
-    (lambda: multiplying("normalizer"), "a", "the normalizer of tokenizer.json may make 1,000,000 bytes"),
+    (
+        lambda: multiplying("normalizer"),
+        "a",
+        "the normalizer of tokenizer.json may expand this text to 1,000,000 bytes",
+    ),
 ]
 
 
@@ -84,7 +88,10 @@ def test_a_text_that_cannot_be_encoded_gives_one_line(
     ("library", "says"),
     [
         (stripping, "tokenizer.json cannot decode these ids: "),
-        (lambda: multiplying("decoder"), r"the decoder of tokenizer\.json may make 2,000,000,000,000 bytes"),
+        (
+            lambda: multiplying("decoder"),
+            r"the decoder of tokenizer\.json may expand this text to 2,000,000,000,000 bytes",
+        ),
     ],
 )
 def test_ids_that_cannot_be_decoded_give_one_line(
@@ -154,11 +161,11 @@ REPEATED = normalizers.Sequence([normalizers.Replace("a", "a" * 99)] * 3)
 @pytest.mark.parametrize(
     ("normalizer", "text", "says"),
     [
-        (REPEATED, "a" * 40 + "b", "may make 392,041 bytes of this text, more than 262,144"),
-        (REPEATED, "a" * 20_000, "may make 1,980,000 bytes of this text, more than 320,000"),
-        (normalizers.Replace(Regex("[ac]"), "b" * 400_000), "abc", "may make 800,001 bytes of this text"),
+        (REPEATED, "a" * 40 + "b", "may expand this text to 392,041 bytes; the limit is 262,144"),
+        (REPEATED, "a" * 20_000, "may expand this text to 1,980,000 bytes; the limit is 320,000"),
+        (normalizers.Replace(Regex("[ac]"), "b" * 400_000), "abc", "may expand this text to 800,001 bytes"),
         (normalizers.Sequence([normalizers.Replace("a", "\ufdfa" * 20_000), normalizers.NFKC()]), "aaa",
-         "bytes of this text, more than 262,144"),
+         "bytes; the limit is 262,144"),
     ],
 )  # fmt: skip
 def test_a_text_grows_no_more_than_its_length_allows(normalizer: Any, text: str, says: str) -> None:
@@ -215,12 +222,12 @@ def test_tokens_to_be_added_that_the_normalizer_makes_too_long_are_refused() -> 
         with_tokens(multiplying("normalizer").to_str().encode(), [("a", {"normalized": True})])
 
 
-def test_an_added_token_of_which_the_normalizer_leaves_nothing_is_refused() -> None:
+def test_an_added_token_that_the_normalizer_makes_empty_is_refused() -> None:
     library = bpe()
     library.normalizer = normalizers.Strip()
     library.add_tokens([AddedToken(" ", normalized=True)])
 
-    with pytest.raises(TokenizerError, match="leaves nothing of the added token ' '"):
+    with pytest.raises(TokenizerError, match="makes the added token ' ' empty"):
         read(library)
 
 

@@ -1,4 +1,4 @@
-"""One cause, one diagnostic: what follows from a fault is not told as another."""
+"""One cause, one diagnostic: what follows from an error is not reported as another."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         {"/symbols/rows": '{"min": 9, "max": 4}'},
         [("K0202", "/symbols/rows/max")],
     ),
-    "a symbol that can be 0 is told at each size it makes, not as an empty grid": (
+    "a symbol that can be 0 is reported at each size that uses it, not as an empty grid": (
         {"/symbols/rows": '{"min": 0, "max": 64}', "/programs/step/symbols": '{"rows": {"min": 1, "max": 1}}'},
         [
             ("K0205", "/buffers/signal/shape/0"),
@@ -63,7 +63,7 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
             ("K0205", "/kernels/record/impl/steps/0/grid/0"),
         ],
     ),
-    "a step argument that is not there leaves nothing unread or unwritten": (
+    "an unknown interface parameter leaves nothing unread or unwritten": (
         {"/kernels/scale/impl/steps/0/args/0": '{"arg": 7}'},
         [("K0601", "/kernels/scale/impl/steps/0/args/0")],
     ),
@@ -85,19 +85,23 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         },
         [("K0607", "/kernels/summarize/impl/steps/1/args/2"), ("K0905", "/kernels/summarize/params/3")],
     ),
+    "an `out` parameter that is only read is reported at its first read": (
+        {"/kernels/product/params/1": '"out buffer<bf16>"', "/buffers/signal/class": '"carry"'},
+        [("K0605", "/kernels/product/impl/steps/0/args/1")],
+    ),
     "a step with an argument too few": (
         {"/kernels/scale/impl/steps/0/args": '[{"arg": 1}, {"arg": 2}, {"i32": 128}]'},
         [("K0513", "/kernels/scale/impl/steps/0/args")],
     ),
-    "a kernel without steps writes nothing and is told once": (
+    "a kernel without steps writes nothing and is reported once": (
         {"/kernels/scale/impl/steps": "[]"},
         [("K0501", "/kernels/scale/impl/steps")],
     ),
-    "misstated parameters of an extern": (
+    "misstated parameters of an operator": (
         {"/kernels/product/impl/steps/0/params/0": '"out buffer<bf16>"'},
         [("K0518", "/kernels/product/impl/steps/0/params/0")],
     ),
-    "an extent too long reaches past two operands": (
+    "an extent that is too large for two operands is reported once": (
         {f"{SCALE[:-1]}0/args/4": '{"i32": 1280}'},
         [("K0716", "/programs/fill/dispatches/0/args/0")],
     ),
@@ -105,11 +109,11 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         {"/programs/step/dispatches/3/args/0/buf": '"mixed"', f"{STEP_SCALE}/args/1/buf": '"peak"'},
         [("K0804", "/buffers/peak")],
     ),
-    "what nothing wrote is told at its first read": (
+    "a read before any write is reported at the first read": (
         {"/programs/fill/dispatches/0/args/0/buf": '"scaled"', "/programs/fill/dispatches/2/args/0/buf": '"mixed"'},
         [("K0801", f"{SCALE}/args/1")],
     ),
-    "an interface's parameter of another kind is told by its step and its callers, and breaks no data flow": (
+    "an interface parameter of another kind is reported at its step and its callers, and breaks no data flow": (
         {"/kernels/product/params/0": '"i32"'},
         [
             ("K0602", "/kernels/product/impl/steps/0/args/0"),
@@ -117,11 +121,11 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
             ("K0706", "/programs/step/dispatches/0/args/0"),
         ],
     ),
-    "a block too deep in z alone": (
+    "a block whose z alone is too large": (
         {"/kernels/scale/impl/steps/0/block": "[1, 16, 2048]"},
         [("K0505", "/kernels/scale/impl/steps/0/block/2")],
     ),
-    "a block too deep in z, and too large at any depth": (
+    "a block whose z is too large, and that is too large at any z": (
         {"/kernels/scale/impl/steps/0/block": "[32, 32, 65]"},
         [("K0505", "/kernels/scale/impl/steps/0/block/2"), ("K0504", "/kernels/scale/impl/steps/0/block")],
     ),
@@ -131,7 +135,7 @@ ONE_CAUSE: Mapping[str, tuple[Mapping[str, str], list[tuple[str, str]]]] = {
         [("K0907", "/programs/step/dispatches")],
     ),
     "a state without a size is not outgrown": ({"/states/history": "{}"}, [("K0306", "/states/history")]),
-    "a dtype changed is told where the buffer is passed": (
+    "a changed dtype is reported where the buffer is passed": (
         {"/buffers/total/dtype": '"i32"'},
         [("K0707", "/programs/step/dispatches/3/args/1")],
     ),
@@ -154,7 +158,7 @@ def test_one_cause_one_diagnostic(case: str) -> None:
     assert [(d.code, d.pointer) for d in check(manifest)] == expected
 
 
-def test_independent_faults_are_all_told_in_the_order_of_the_rules() -> None:
+def test_independent_errors_are_all_reported_in_the_order_of_the_rules() -> None:
     edits = {
         "/symbols/spare": '{"max": 2}',
         "/states/history/align": "100",

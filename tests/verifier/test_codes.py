@@ -9,8 +9,8 @@ import pytest
 from kern.manifest.diagnostics import Code, Diagnostic, Example
 from kern.manifest.reading import read
 from kern.verifier import check
-from kern.verifier.codes import CODES
 from kern.verifier.example import BASE, edited
+from kern.verifier.verify import CODES
 from support.valid_manifests import texts
 
 
@@ -30,7 +30,7 @@ def test_failing_example_yields_exactly_its_code(code: Code) -> None:
 
 
 @pytest.mark.parametrize("code", CODES.values(), ids=lambda code: code.id)
-def test_mended_example_holds(code: Code) -> None:
+def test_fixed_example_is_valid(code: Code) -> None:
     assert isinstance(code.example, Example)
     assert diagnostics(edited(code.example.fixed)) == []
     assert code.example.fixed != code.example.failing

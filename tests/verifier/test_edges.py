@@ -53,8 +53,8 @@ HOLD: Mapping[str, Mapping[str, str]] = {
         "/kernels/record/impl/steps/0/params/2": '"i64"',
         "/symbols/start/max": "9223372036854775807",
     },
-    "a view at the last aligned place": {f"{FILL}/1/args/1": '{"buf": "mixed", "offset": 32752}'},
-    "the last place of a granule": {f"{FILL}/2/args/1": '{"state": "history", "offset": 8176}'},
+    "a view at the last aligned offset": {f"{FILL}/1/args/1": '{"buf": "mixed", "offset": 32752}'},
+    "the last offset in a granule": {f"{FILL}/2/args/1": '{"state": "history", "offset": 8176}'},
     "more alignment than 256 from a state that has it": {
         "/kernels/record/params/1": '"inout ptr align 1024"',
         "/states/history": '{"bytes_per_token": 512, "granule": 16, "align": 1024}',
@@ -70,14 +70,14 @@ HOLD: Mapping[str, Mapping[str, str]] = {
     "a product on a row of a longer array": {
         f"{STEP}/0/args/0": '{"buf": "total"}', f"{STEP}/0/args/3": '{"i32": 1}', f"{STEP}/1/args/1/buf": '"total"',
     },
-    "an extern with extents fixed in the step": {
+    "an operator with extents fixed in the step": {
         "/kernels/product/params": '["out buffer<f32>", "in buffer<bf16>", "in buffer<bf16>", "i32"]',
         "/kernels/product/impl/steps/0/args/4": '{"i32": 128}',
         "/kernels/product/impl/steps/0/args/5": '{"i32": 64}',
         f"{FILL}/0/args": '[{"buf": "mixed"}, {"buf": "signal"}, {"buf": "filter"}, {"sym": "rows"}]',
         f"{STEP}/0/args": '[{"buf": "mixed"}, {"buf": "signal"}, {"buf": "filter"}, {"sym": "rows"}]',
     },
-    "an extern with a stated alignment": {"/kernels/product/impl/steps/0/params/0": '"out buffer<f32> align 16"'},
+    "an operator with a stated alignment": {"/kernels/product/impl/steps/0/params/0": '"out buffer<f32> align 16"'},
     "upper-case digits of a hash": {f"{FINAL}/sha256": f'"{"AB" * 32}"'},
     "a program that leaves only state behind": {"/programs/fill/dispatches/1/args/2": '{"f32": 2.0}'},
     "a scratch kept is read before any write": {
@@ -153,12 +153,12 @@ BREAK: Mapping[str, tuple[Mapping[str, str], str]] = {
         {f"{SCALE}/cluster": "[2, 1, 1]", "/symbols/rows": '{"min": 2, "max": 64}', "/programs/step/symbols": "{}"},
         "K0523"),
     "a cluster with a dimension of 0": ({f"{FINAL}/cluster": "[0, 1, 1]"}, "K0522"),
-    "a cluster on an extern": ({"/kernels/product/impl/steps/0/cluster": "[1, 1, 1]"}, "K0521"),
-    "a cooperative extern": ({"/kernels/product/impl/steps/0/cooperative": "true"}, "K0521"),
-    "shared memory of an extern": ({"/kernels/product/impl/steps/0/shared_mem": "64"}, "K0519"),
-    "a block of an extern": ({"/kernels/product/impl/steps/0/block": "[32, 1, 1]"}, "K0520"),
-    "an extern without a name": ({"/kernels/product/impl/steps/0/symbol": '"extern:"'}, "K0517"),
-    "parameters of an extern too few": (
+    "a cluster on an operator": ({"/kernels/product/impl/steps/0/cluster": "[1, 1, 1]"}, "K0521"),
+    "a cooperative operator": ({"/kernels/product/impl/steps/0/cooperative": "true"}, "K0521"),
+    "shared memory of an operator": ({"/kernels/product/impl/steps/0/shared_mem": "64"}, "K0519"),
+    "a block of an operator": ({"/kernels/product/impl/steps/0/block": "[32, 1, 1]"}, "K0520"),
+    "an operator without a name": ({"/kernels/product/impl/steps/0/symbol": '"extern:"'}, "K0517"),
+    "parameters of an operator too few": (
         {"/kernels/product/impl/steps/0/params": '["out buffer<f32>"]'}, "K0518"),
     "no file name": ({f"{FINAL}/cubin": '""'}, "K0512"),
     "a Windows path": ({f"{FINAL}/cubin": '"a\\\\b"'}, "K0512"),
@@ -169,15 +169,15 @@ BREAK: Mapping[str, tuple[Mapping[str, str], str]] = {
         {"/states/history": '{"bytes": 8192, "granule": 1}'}, "K0304"),
     "a state of negative size": ({"/states/history": '{"bytes": -1}'}, "K0301"),
     "an alignment of 0": ({"/states/history/align": "0"}, "K0302"),
-    "an offset that leaves an extern too little": (
+    "an offset that leaves an operator too little": (
         {f"{PRODUCT}/args/0": '{"buf": "mixed", "offset": 512}'}, "K0716"),
-    "an extern's extent fixed in the step too long": (
+    "an operator's extent fixed in the step too long": (
         {"/kernels/product/impl/steps/0/args/5": '{"i32": 65}', "/kernels/product/params": (
             '["out buffer<f32>", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32"]'),
          f"{FILL}/0/args": '[{"buf": "mixed"}, {"buf": "signal"}, {"buf": "filter"}, {"sym": "rows"}, {"i32": 128}]',
          f"{STEP}/0/args": '[{"buf": "mixed"}, {"buf": "signal"}, {"buf": "filter"}, {"sym": "rows"}, {"i32": 128}]'},
         "K0716"),
-    "an extern reaches by the bounds of the program that dispatches it": (
+    "an operator reaches by the bounds of the program that dispatches it": (
         {f"{STEP}/0/args/3": '{"i32": 2}'}, "K0716"),
     "a buffer read and written by the dispatch that writes it first": (
         {f"{FILL}/1/args/1": '{"buf": "scaled", "offset": 16}'}, "K0801"),

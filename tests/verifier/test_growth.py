@@ -9,7 +9,7 @@ import pytest
 
 from kern.cli.diagnostics import as_dict
 from kern.cli.outputs import json_text
-from kern.manifest.reading import MAX_FAULTS, read
+from kern.manifest.reading import MAX_ERRORS, read
 from kern.verification.report import locate
 from kern.verifier import check
 from support.growing import GROWING, READ, text
@@ -41,7 +41,7 @@ def test_reading_and_showing_what_is_refused_grows_linearly(case: str) -> None:
         def report() -> str:
             found = read(data)
             assert found.manifest is None
-            assert len(found.diagnostics) <= MAX_FAULTS + 1
+            assert len(found.diagnostics) <= MAX_ERRORS + 1
             return json_text(as_dict(locate(Path("m"), found.source, found.diagnostics)), indent=1)
 
         return report

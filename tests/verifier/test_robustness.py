@@ -39,7 +39,7 @@ def test_any_manifest_is_answered(document: Any) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(documents)
-def test_places_are_in_the_document(document: Any) -> None:
+def test_locations_are_in_the_document(document: Any) -> None:
     text = json.dumps(document)
     reading = read(text.encode())
     if reading.manifest is None:  # with a number of 20 digits, which is looked at twice, the version is checked later
@@ -47,9 +47,9 @@ def test_places_are_in_the_document(document: Any) -> None:
         assert [diagnostic.code for diagnostic in reading.diagnostics] == ["K0201"]
         return
     for diagnostic in check(reading.manifest):
-        place = diagnostic.path
-        # A field that is left out has its default: the place is then its parent's.
-        assert place in reading.source.spans or place[:-1] in reading.source.spans, diagnostic
+        path = diagnostic.path
+        # A field that is left out has its default: the location is then its parent's.
+        assert path in reading.source.spans or path[:-1] in reading.source.spans, diagnostic
 
 
 symbol_ranges = st.fixed_dictionaries(

@@ -36,7 +36,7 @@ def test_only_verification_makes_a_verified_manifest() -> None:
         proof.manifest = manifest  # type: ignore[misc]
 
 
-def test_an_invalid_manifest_is_refused_with_every_fault() -> None:
+def test_an_invalid_manifest_is_refused_with_every_error() -> None:
     manifest = manifest_of(edited({"/states/history/align": "3"}))
     manifest = manifest.model_copy(update={"meta": manifest.meta.model_copy(update={"version": 1})})
     with pytest.raises(InvalidManifest) as caught:
@@ -78,7 +78,7 @@ def test_what_no_program_uses_has_the_global_ranges() -> None:
     assert ranges_of(text).buffers["spare"]["rows"] == (1, 64)
 
 
-def test_a_symbol_at_fault_has_no_range() -> None:
+def test_a_symbol_at_error_has_no_range() -> None:
     ranges = ranges_of(edited({"/programs/step/symbols": '{"rows": {"max": 65}}'}))
     assert "rows" in ranges.programs["fill"]
     assert "rows" not in ranges.programs["step"]

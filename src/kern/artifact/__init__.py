@@ -1,4 +1,4 @@
-"""Everything on disk: the folder, its kernel files, its weights, and rule 10 between them and the manifest."""
+"""The artifact on disk: the folder, its kernel files, its weights, and rule 10."""
 
 from kern.artifact.folder import ArtifactFolder, open_folder
 from kern.artifact.resolve import Resolution, resolve

@@ -1,4 +1,4 @@
-"""Whether a step and the kernel it resolved to agree: parameters, block, shared memory."""
+"""A step against the kernel that it resolved to: parameters, block, shared memory."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ _PARTITION_REGISTERS: Final = 16384
 _PARTITIONS: Final = 4
 _WARP: Final = 32
 """A multiprocessor's four partitions have 16,384 registers each; a warp lives in one of them and gets registers in
-units of 8 a thread (sm_70 to sm_121; CUDA C++ programming guide, technical specifications)."""
+units of 8 per thread (sm_70 to sm_121; CUDA C++ programming guide, technical specifications)."""
 
 
 Signature = tuple[Layout, tuple[str, ...] | None]
-"""What a kernel's file says of its parameters: the layout and, in a host module, the types."""
+"""The parameters of a kernel by its file: the layout and, in a host module, the types."""
 
 
 def signature_of(kernel: KernelInfo) -> Signature:
-    """The kernel's own."""
+    """The signature of a kernel."""
     return kernel.layout, kernel.types
 
 
 def signatures_for(step: Step) -> tuple[Signature, Signature]:
-    """Those of the kernels that take the step's params: in a cubin, and in a host module."""
+    """The signatures of kernels that take the params of a step: in a cubin, and in a host module."""
     declared = layout(step.params)
     return (declared, None), (declared, tuple(map(_host_type, step.params)))
 
 
-def faults(step: Step, module: ModuleInfo, kernel: KernelInfo, shared_mem: int, path: Path) -> Iterator[Diagnostic]:
-    """What keeps `step`, at `path` of the manifest, from launching `kernel`; `shared_mem` is its largest, in bytes."""
-    yield from _params_faults(step, kernel, path)
-    yield from _block_faults(step, kernel, path)
-    yield from _shared_mem_faults(module, kernel, shared_mem, path)
+def errors(step: Step, module: ModuleInfo, kernel: KernelInfo, shared_mem: int, path: Path) -> Iterator[Diagnostic]:
+    """Why `step`, at `path` of the manifest, cannot launch `kernel`; `shared_mem` is its largest, in bytes."""
+    yield from _params_errors(step, kernel, path)
+    yield from _block_errors(step, kernel, path)
+    yield from _shared_mem_errors(module, kernel, shared_mem, path)
 
 
-def _params_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
-    """Differences between the step's params and the kernel's own layout, and its types where the file has them."""
+def _params_errors(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
+    """Differences between the step's params and the kernel's layout, and its types if the file has them."""
     declared = layout(step.params)
     if len(step.params) != len(kernel.layout.sizes):
         yield codes.PARAM_COUNT.at(
             (*path, "params"),
-            f"{_named(kernel)} takes {counted(len(kernel.layout.sizes), 'parameter')}, and the step "
+            f"{_named(kernel)} takes {counted(len(kernel.layout.sizes), 'parameter')}; the step "
             f"declares {len(step.params)}",
-            f"declare one for each of its parameters (offset:bytes): {show(kernel.layout)}",
+            f"declare each of its parameters (offset:bytes): {show(kernel.layout)}",
         )
     elif declared != kernel.layout:
-        yield _layout_fault(step, declared, kernel, path)
+        yield _layout_error(step, declared, kernel, path)
     elif kernel.types is not None:
         for index, (param, kind) in enumerate(zip(step.params, kernel.types, strict=True)):
             if _host_type(param) != kind:
                 yield codes.PARAM_TYPE.at(
                     (*path, "params", index),
-                    f"parameter {index} of {_named(kernel)} is {kind} in its module, and {param} is declared",
+                    f"parameter {index} of {_named(kernel)} is {kind} in its module, and {param} in the step",
                     f"declare {kind}"
                     if kind != "ptr"
                     else "declare an address: in, out or inout, ptr or buffer<dtype>",
                 )
 
 
-def _layout_fault(step: Step, declared: Layout, kernel: KernelInfo, path: Path) -> Diagnostic:
-    """The first parameter that differs: those after it often differ only because of it."""
+def _layout_error(step: Step, declared: Layout, kernel: KernelInfo, path: Path) -> Diagnostic:
+    """The first parameter that differs: later ones often differ only because of it."""
     own = kernel.layout
     pairs = zip(declared.offsets, declared.sizes, own.offsets, own.sizes, strict=True)
     index, (at, size, own_at, own_size) = next(
@@ -84,7 +84,7 @@ def _layout_fault(step: Step, declared: Layout, kernel: KernelInfo, path: Path) 
 
 
 def show(layout: Layout) -> str:
-    """A layout for people, its beginning where there are many parameters."""
+    """A layout for people, shortened if there are many parameters."""
     shown = " ".join(f"{o}:{s}" for o, s in zip(layout.offsets[:_SHOWN], layout.sizes[:_SHOWN], strict=True)) or "none"
     return shown + (" …" if len(layout.sizes) > _SHOWN else "")
 
@@ -97,42 +97,42 @@ def _host_type(param: Param) -> str:
     return param.scalar or "ptr"
 
 
-def _block_faults(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
-    place, threads = (*path, "block"), math.prod(step.block)
+def _block_errors(step: Step, kernel: KernelInfo, path: Path) -> Iterator[Diagnostic]:
+    location, threads = (*path, "block"), math.prod(step.block)
     if kernel.required_block is not None:
         if step.block != kernel.required_block:
             yield codes.BLOCK_NOT_REQUIRED.at(
-                place,
+                location,
                 f"{_named(kernel)} was compiled for blocks of {list(kernel.required_block)} only",
                 f"use block {list(kernel.required_block)}",
             )
     elif kernel.max_threads is not None and threads > kernel.max_threads:
         yield codes.BLOCK_TOO_LARGE.at(
-            place,
+            location,
             f"the block has {threads} threads, and {_named(kernel)} was compiled for at most {kernel.max_threads}",
             "use a smaller block, or compile the kernel with larger __launch_bounds__",
         )
     elif kernel.registers and threads > (most := _threads_with(kernel.registers)):
         yield codes.BLOCK_TOO_LARGE.at(
-            place,
-            f"the block has {threads} threads, and {_named(kernel)}, with {kernel.registers} registers a "
+            location,
+            f"the block has {threads} threads, and {_named(kernel)}, with {kernel.registers} registers per "
             f"thread, can have at most {most}",
             f"use a smaller block, or compile the kernel with __launch_bounds__({threads})",
         )
 
 
 def _threads_with(registers: int) -> int:
-    """Most threads of a block whose threads have that many registers."""
-    of_a_warp = -(-registers // 8) * 8 * _WARP
-    return _PARTITIONS * (_PARTITION_REGISTERS // of_a_warp) * _WARP
+    """The most threads of a block with that many registers per thread."""
+    per_warp = -(-registers // 8) * 8 * _WARP
+    return _PARTITIONS * (_PARTITION_REGISTERS // per_warp) * _WARP
 
 
-def _shared_mem_faults(module: ModuleInfo, kernel: KernelInfo, shared_mem: int, path: Path) -> Iterator[Diagnostic]:
+def _shared_mem_errors(module: ModuleInfo, kernel: KernelInfo, shared_mem: int, path: Path) -> Iterator[Diagnostic]:
     limit = shared_mem_limit(module.target)
     if limit is not None and kernel.static_shared_mem + shared_mem > limit:
         yield codes.SHARED_MEM.at(
             (*path, "shared_mem") if shared_mem else path,
             f"{_named(kernel)} has {kernel.static_shared_mem:,} bytes of static shared memory and the step "
-            f"asks for up to {shared_mem:,} more: over the {limit:,} that {module.target} allows a block",
+            f"asks for up to {shared_mem:,} more; the limit of {module.target} per block is {limit:,}",
             f"ask for at most {max(0, limit - kernel.static_shared_mem):,} bytes at the largest symbol values",
         )

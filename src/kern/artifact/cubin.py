@@ -1,4 +1,4 @@
-"""What a cubin says of itself: architecture, kernels, parameter layouts and limits, from its ELF sections.
+"""Reads a cubin from its ELF sections: architecture, kernels, parameter layouts and limits.
 
 NVIDIA documents none of this; the attributes below are those that its compilers of CUDA 11 to 13 write. Two flavours
 of the ELF header are in use: ABI version 7 (architecture in the low byte of e_flags) and 8 (in bits 8 to 15).
@@ -20,7 +20,7 @@ from kern.manifest.types import Dim3
 
 MACHINE: Final = "EM_CUDA"
 MAX_PARAMS: Final = 4096
-"""More parameters than the 32,764 bytes that a kernel may take allow in practice."""
+"""More than the 32,764 bytes of parameters that a kernel may have allow in practice."""
 
 _ENTRY: Final = 0x10
 """Bit of st_other that marks a kernel, as opposed to a function that kernels call."""
@@ -28,7 +28,7 @@ _ENTRY: Final = 0x10
 _MAX_THREADS, _REQUIRED_BLOCK, _PARAM, _PARAM_BANK, _REGISTERS, _PARAM_LARGE = 0x05, 0x10, 0x17, 0x19, 0x2F, 0x45
 """Attributes of .nv.info sections (EIATTR_*)."""
 _ACCELERATED: Final = 0x09
-"""Attribute of .nv.compat: 1 in code for one architecture alone, sm_90a and the like."""
+"""Attribute of .nv.compat: 1 in code for a single architecture, as sm_90a."""
 _ACCELERATED_FLAG: Final = 0x800
 """The same in e_flags of ABI version 7."""
 
@@ -36,7 +36,7 @@ _SIZED: Final = 4
 """The attribute format whose 16-bit field is a length; in the others it is the value."""
 
 _RESERVED_SHARED: Final = 1024
-"""Bytes of .nv.shared.NAME that the system takes, on sm_90 and later; the limits of a block do not count them."""
+"""Bytes of .nv.shared.NAME reserved for the system, on sm_90 and later; they do not count toward a block's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Attribute:
 
 
 def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
-    """The target of a cubin (`sm_90a`) and its kernels by symbol, mangled as they stand. Raises BadModule."""
+    """The target of a cubin (`sm_90a`) and its kernels by symbol, mangled as in the file. Raises BadModule."""
     if elf.type == "ET_REL":
         raise BadModule("it is relocatable device code", "link it (nvlink), or compile it without -rdc")
     if elf.type != "ET_EXEC":
@@ -83,7 +83,7 @@ def _is_accelerated(elf: Elf) -> bool:
 
 
 def _registers(elf: Elf) -> dict[int, int]:
-    """Registers a thread, by the kernel's index in the symbol table."""
+    """Registers per thread, by the kernel's index in the symbol table."""
     registers: dict[int, int] = {}
     for attribute in _attributes(elf, ".nv.info"):
         if attribute.code == _REGISTERS:
@@ -123,12 +123,12 @@ def _param(attribute: _Attribute) -> tuple[int, int, int]:
 
     The last word has the size in its top 14 bits, or is the size where a kernel has more than 4 KB of parameters.
     """
-    _, place, word = _words(attribute, 3)
-    return place & 0xFFFF, place >> 16, word if attribute.code == _PARAM_LARGE else word >> 18
+    _, position, word = _words(attribute, 3)
+    return position & 0xFFFF, position >> 16, word if attribute.code == _PARAM_LARGE else word >> 18
 
 
 def _layout(kernel: str, params: list[tuple[int, int, int]], bank: int | None) -> Layout:
-    """The layout of a kernel whose parameters take `bank` bytes in all, None where its file does not say."""
+    """The layout of a kernel whose parameters take `bank` bytes together; None if its file does not say."""
     if len(params) > MAX_PARAMS:
         raise BadModule(f"its kernel {kernel!r} has {len(params):,} parameters")
     params.sort()
@@ -136,23 +136,23 @@ def _layout(kernel: str, params: list[tuple[int, int, int]], bank: int | None) -
         raise BadModule(f"its kernel {kernel!r} does not number its parameters 0, 1, 2, …")
     end = max((offset + size for _, offset, size in params), default=0)
     if bank is not None and bank != end:
-        raise BadModule(f"the parameters of its kernel {kernel!r} end at byte {end:,}, and they take {bank:,} in all")
+        raise BadModule(f"the parameters of its kernel {kernel!r} end at byte {end:,}, and together take {bank:,}")
     return Layout(tuple(offset for _, offset, _ in params), tuple(size for _, _, size in params))
 
 
 def _attributes(elf: Elf, section: str) -> Iterator[_Attribute]:
-    """The attributes of a .nv.info section, in order; none where there is no such section."""
+    """The attributes of a .nv.info section, in order; none if there is no such section."""
     found = elf.section(section)
     data = elf.data(found) if found else b""
     position = 0
     while position < len(data):
         if position + 4 > len(data):
-            raise BadModule(f"its section {section!r} is cut off")
+            raise BadModule(f"its section {section!r} is truncated")
         form, code, value = struct.unpack_from("<BBH", data, position)
         start, length = (position + 4, value) if form == _SIZED else (position + 2, 2)
         position = start + length
         if position > len(data):
-            raise BadModule(f"its section {section!r} is cut off")
+            raise BadModule(f"its section {section!r} is truncated")
         yield _Attribute(code, data[start:position])
 
 

@@ -1,7 +1,7 @@
-"""A bounded view of a 64-bit little-endian ELF file: nothing in it is believed before it is checked.
+"""A bounded view of a 64-bit little-endian ELF file: nothing in it is trusted before it is checked.
 
 pyelftools gives the header structures. Its section objects are not used: they follow links and decompress, both of
-which a hostile file can make endless.
+which a malicious file can make endless.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MAX_SEGMENTS: Final = 256
 MAX_SYMBOLS: Final = 2**20
 MAX_NAME_BYTES: Final = 2**16
 MAX_NAMES: Final = 4
-"""Bound on all names read from one file together, in its own length: string tables may be shared, so many long names
-fit a short file. Names that compilers write take up to a quarter of it."""
+"""Limit on all names of a file together, as a multiple of its length: string tables may be shared, so many long names
+fit in a short file. Names that compilers write take up to a quarter of it."""
 
 _HEADER_BYTES, _SECTION_BYTES, _SEGMENT_BYTES, _SYMBOL = 64, 64, 56, struct.Struct("<IBBHQQ")
 _COMPRESSED: Final = 0x800
@@ -33,7 +33,7 @@ _FUNCTION, _GLOBAL, _WEAK = 2, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section header; `type` is pyelftools' name, or the number where it has none."""
+    """A section header; `type` is pyelftools' name, or the number if it has none."""
 
     index: int
     name: str
@@ -47,7 +47,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A program header: `size` bytes at `offset` of the file, seen at `address` when loaded, `memory` bytes there."""
+    """A program header: `size` bytes at `offset` of the file, at `address` when loaded, `memory` bytes there."""
 
     type: str | int
     flags: int
@@ -69,7 +69,7 @@ class Symbol:
 
 
 class Elf:
-    """An ELF file whose tables lie inside it. Raises BadModule for any that do not."""
+    """An ELF file whose tables are inside it. Raises BadModule otherwise."""
 
     def __init__(self, image: bytes) -> None:
         self.image = image
@@ -94,14 +94,14 @@ class Elf:
             self._by_name.setdefault(section.name, []).append(section)
 
     def section(self, name: str) -> Section | None:
-        """The section of that name, None where there is none. Raises BadModule where there are several."""
+        """The section of that name, None if there is none. Raises BadModule if there are several."""
         found = self._by_name.get(name, ())
         if len(found) > 1:
             raise BadModule(f"it has {len(found)} sections named {name!r}")
         return found[0] if found else None
 
     def data(self, section: Section) -> bytes:
-        """A section's bytes in the file; none for one without. Raises BadModule for a compressed one."""
+        """A section's bytes in the file; none if it has none there. Raises BadModule for a compressed one."""
         if section.flags & _COMPRESSED:
             raise BadModule(f"its section {section.name!r} is compressed")
         return b"" if section.type == "SHT_NOBITS" else self.image[section.offset : section.offset + section.size]
@@ -110,10 +110,10 @@ class Elf:
         """The zero-terminated name at `offset` of a string table."""
         end = table.find(b"\0", offset, offset + MAX_NAME_BYTES + 1)
         if offset >= len(table) or end < 0:
-            raise BadModule("it has a name that lies outside its string table or does not end")
+            raise BadModule("it has a name that is outside its string table or does not end")
         self._names_left -= end - offset
         if self._names_left < 0:
-            raise BadModule(f"its names take more than {MAX_NAMES} times the bytes of the file")
+            raise BadModule(f"its names take more than {MAX_NAMES} times the size of the file")
         name = table[offset:end].decode("utf-8", "backslashreplace")
         if not name.isprintable():
             raise BadModule(f"it has a name that cannot be printed: {name[:80]!r}")
@@ -129,7 +129,7 @@ class Elf:
                 yield Symbol(index, self.string(strings, name), other, home)
 
     def imported(self) -> Iterator[str]:
-        """The names that the dynamic loader looks up elsewhere, of functions and of all else."""
+        """The names that the dynamic loader looks up elsewhere, of functions and of everything else."""
         for index, strings, (name, _, _, home, _, _) in self._symbols("SHT_DYNSYM"):
             if index and not home:
                 yield self.string(strings, name)
@@ -143,7 +143,7 @@ class Elf:
             if section.link >= len(self.sections):
                 raise BadModule(f"its symbol table {section.name!r} has no string table")
             if section.size % _SYMBOL.size or section.size > MAX_SYMBOLS * _SYMBOL.size:
-                raise BadModule(f"its symbol table {section.name!r} has a size that cannot be")
+                raise BadModule(f"its symbol table {section.name!r} has an impossible size")
             strings = self.data(self.sections[section.link])
             for index, entry in enumerate(_SYMBOL.iter_unpack(self.data(section))):
                 yield index, strings, entry
@@ -153,28 +153,28 @@ class Elf:
         try:
             return struct_parse(getattr(self._file.structs, structure), self._file.stream, offset)
         except ELFError as error:
-            raise BadModule(f"it is cut off or damaged at byte {offset:,}: {error}") from None
+            raise BadModule(f"it is truncated or damaged at byte {offset:,}: {error}") from None
 
     def _table(self, what: str, offset: int, count: int, entry: int, size: int, limit: int) -> range:
-        """Where the entries of a header table stand."""
+        """The offsets of the entries of a header table."""
         if count > limit:
-            raise BadModule(f"it claims {count:,} {what}, more than the {limit:,} that are read")
+            raise BadModule(f"it claims {count:,} {what}; the limit is {limit:,}")
         if count and entry != size:
             raise BadModule(f"its {what} have headers of {entry} bytes, not {size}")
         if offset + count * size > len(self.image):
-            raise BadModule(f"it is cut off: the headers of its {what} reach past its end")
+            raise BadModule(f"it is truncated: the headers of its {what} extend past its end")
         return range(offset, offset + count * size, size)
 
     def _read_sections(self, header: Any) -> tuple[Section, ...]:
         count, names = header["e_shnum"], header["e_shstrndx"]
-        places = self._table("sections", header["e_shoff"], count, header["e_shentsize"], _SECTION_BYTES, MAX_SECTIONS)
-        headers = [self.parse("Elf_Shdr", place) for place in places]
+        offsets = self._table("sections", header["e_shoff"], count, header["e_shentsize"], _SECTION_BYTES, MAX_SECTIONS)
+        headers = [self.parse("Elf_Shdr", offset) for offset in offsets]
         if names >= count:
             raise BadModule("it has no table of section names")
         for index, found in enumerate(headers):
             inside = found["sh_offset"] + found["sh_size"] <= len(self.image)
             if not inside and found["sh_type"] not in ("SHT_NOBITS", "SHT_NULL"):
-                raise BadModule(f"it is cut off: section {index} reaches past its end")
+                raise BadModule(f"it is truncated: section {index} extends past its end")
         table = self.image[headers[names]["sh_offset"] :][: headers[names]["sh_size"]]
         return tuple(
             Section(
@@ -191,7 +191,7 @@ class Elf:
         )
 
     def _read_segments(self, header: Any) -> tuple[Segment, ...]:
-        places = self._table(
+        offsets = self._table(
             "segments",
             header["e_phoff"],
             header["e_phnum"],
@@ -199,10 +199,10 @@ class Elf:
             _SEGMENT_BYTES,
             MAX_SEGMENTS,
         )
-        headers = [self.parse("Elf_Phdr", place) for place in places]
+        headers = [self.parse("Elf_Phdr", offset) for offset in offsets]
         for index, found in enumerate(headers):
             if found["p_offset"] + found["p_filesz"] > len(self.image):
-                raise BadModule(f"it is cut off: segment {index} reaches past its end")
+                raise BadModule(f"it is truncated: segment {index} extends past its end")
         return tuple(
             Segment(
                 found["p_type"],

@@ -1,4 +1,4 @@
-"""The artifact folder on disk: every file is opened below one directory, through no link, within bounds."""
+"""The artifact folder on disk: every file is opened below one directory, without links, within limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_MODULE_BYTES: Final = 2**28
 MAX_MODULES: Final = 4096
 """Most entries that the folder `kernels` may have."""
 MAX_TEXT_BYTES: Final = 2**26
-"""Largest file beside the manifest that is read."""
+"""Largest other file next to the manifest that is read."""
 
 
 class ArtifactFolder:
@@ -60,16 +60,16 @@ class ArtifactFolder:
         self._directory = -1
 
     def manifest_bytes(self) -> bytes:
-        """The manifest, at most one byte more than may be read: what is longer is refused by its reader.
+        """The manifest, at most one byte more than its reader accepts.
 
         Raises FileMissing, FileUnreadable, UnsafePath.
         """
         return self._read(self._directory, MANIFEST, MANIFEST, MAX_BYTES + 1, whole=False)
 
     def module_names(self) -> tuple[str, ...]:
-        """The names in `kernels`, sorted, whatever they stand for; none where that folder is not there.
+        """The names in `kernels`, sorted, whatever they are; none if that folder does not exist.
 
-        Raises UnsafePath where `kernels` is no directory or a link, FileTooLarge where it has too many entries.
+        Raises UnsafePath if `kernels` is not a directory or is a link, FileTooLarge if it has too many entries.
         """
         try:
             directory = self._kernels()
@@ -84,7 +84,7 @@ class ArtifactFolder:
             self._check_there()
         if len(names) > MAX_MODULES:
             raise FileTooLarge(
-                f"{self.path / KERNELS} has more than the {MAX_MODULES:,} entries that are read",
+                f"{self.path / KERNELS} has more than {MAX_MODULES:,} entries, the limit",
                 "keep only the kernel files that the manifest uses",
             )
         return tuple(sorted(names))
@@ -102,9 +102,9 @@ class ArtifactFolder:
             os.close(directory)
 
     def read_text(self, name: str) -> str:
-        """The UTF-8 text of the file `name` beside the manifest.
+        """The UTF-8 text of the file `name` next to the manifest.
 
-        Raises FileMissing, FileUnreadable (also for what is not UTF-8), UnsafePath and, beyond MAX_TEXT_BYTES,
+        Raises FileMissing, FileUnreadable (also if it is not UTF-8), UnsafePath and, beyond MAX_TEXT_BYTES,
         FileTooLarge.
         """
         _check_name(name, name)
@@ -113,14 +113,14 @@ class ArtifactFolder:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise FileUnreadable(
-                f"{self.path / name} is not UTF-8 text: byte {error.start} is wrong", "write it again"
+                f"{self.path / name} is not UTF-8: invalid byte at {error.start}", "write it again"
             ) from None
 
     def weights(self, path: Path | None = None) -> WeightsFile:
-        """The weights file, `weights.safetensors` of the folder or the file `path` from anywhere.
+        """The weights file: `weights.safetensors` of the folder, or the file at `path`.
 
-        It is opened once: later calls give the same open file, which closes with the folder. So what was
-        checked is what is read. Raises FileMissing, FileUnreadable, UnsafePath, BadWeights.
+        It is opened once: later calls give the same open file, which closes with the folder. So the
+        checked file is the one that is read. Raises FileMissing, FileUnreadable, UnsafePath, BadWeights.
         """
         if self._weights is not None and self._weights[0] == path:
             return self._weights[1]
@@ -144,7 +144,7 @@ class ArtifactFolder:
         try:
             return open_regular(name, flags=os.O_NOFOLLOW, dir_fd=directory)
         except NotRegular:
-            raise UnsafePath(f"{self.path / shown} is not a regular file", "replace it by the file itself") from None
+            raise UnsafePath(f"{self.path / shown} is not a regular file", "replace it with the file itself") from None
         except OSError as error:
             raise self._refusal(error, shown, "a file") from None
 
@@ -154,16 +154,16 @@ class ArtifactFolder:
             size = os.fstat(file.fileno()).st_size
             if whole and size > limit:
                 raise FileTooLarge(
-                    f"{self.path / shown} has {size:,} bytes, more than the {limit:,} that are read",
-                    "is this the right file?",
+                    f"{self.path / shown} has {size:,} bytes; the limit is {limit:,}",
+                    "check that it is the right file",
                 )
             try:
-                return file.read(min(size, limit))  # Python reserves what is asked for
+                return file.read(min(size, limit))  # Python allocates as much as is asked for
             except OSError as error:
                 raise self._refusal(error, shown, "a file") from None
 
     def _has_manifest(self) -> bool:
-        """Whether the folder still has the file that is removed first where the whole of it is."""
+        """Whether the folder still has the file that is removed first when all of it is removed."""
         try:
             os.stat(MANIFEST, dir_fd=self._directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -171,12 +171,12 @@ class ArtifactFolder:
         return True
 
     def _check_there(self) -> None:
-        """Raises FolderReplaced where the path leads elsewhere now: then what is missing may have been removed."""
+        """Raises FolderReplaced if the path leads elsewhere now: then missing files may have been removed."""
         if not is_at(self.path, self._directory):
             raise FolderReplaced(f"{self.path} was moved, replaced or removed while it was read", "start again")
 
     def _refusal(self, error: OSError, shown: str, wanted: str) -> ArtifactError:
-        """The error for a path that does not open, by what stands there rather than by errno alone."""
+        """The error for a path that does not open, by what is there and not only by errno."""
         path = self.path / shown
         check_limit(error, str(path))
         if isinstance(error, FileNotFoundError):
@@ -190,10 +190,10 @@ class ArtifactFolder:
 
 
 def open_folder(path: str | Path) -> ArtifactFolder:
-    """Open the artifact folder at `path`; the path itself may be a link, nothing below it.
+    """Open the artifact folder at `path`, which may be a link; links inside the folder are refused.
 
-    What was opened is read to the end, also where another build takes its place meanwhile.
-    Raises FolderUnreadable where it is no readable directory, FileMissing where it has no manifest.
+    The opened folder is read to the end, also if another build replaces it meanwhile.
+    Raises FolderUnreadable if it is not a readable directory, FileMissing if it has no manifest.
     """
     path = Path(path)
     try:

@@ -1,7 +1,7 @@
-"""The lock between those who read a folder and who replaced it: it is removed when nobody reads it any more.
+"""The lock between readers of a folder and a build that replaced it: it is removed when no reader is left.
 
-Readers never wait. They lock the folder that they opened, and see whether its path still leads to it: whoever replaces
-it afterwards finds the lock.
+Readers never wait. They lock the folder that they opened, and check that its path still leads to it: a build that
+replaces it afterwards finds the lock.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Final
 
 _PATIENCE_S: Final = 60
-"""How long a reader is waited for: loading takes seconds. One that takes longer gets an error that says what happened.
-"""
+"""How long to wait for readers: loading takes seconds. A slower one gets an error that says what happened."""
 _POLL_S: Final = 0.02
 
 
 def open_shared(path: Path) -> int:
-    """Open the folder that is at `path`, and lock it, with others, until it is closed. Raises OSError."""
+    """Open the folder at `path`, and hold a shared lock on it until it is closed. Raises OSError."""
     while True:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -33,7 +32,7 @@ def open_shared(path: Path) -> int:
 
 
 def locked_alone(path: Path) -> int:
-    """Open a folder that was replaced, and lock it when its readers have finished. Raises OSError."""
+    """Open a folder that was replaced, and lock it once its readers have finished. Raises OSError."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         until = time.monotonic() + _PATIENCE_S
@@ -54,7 +53,7 @@ def is_at(path: Path, directory: int) -> bool:
 
 
 def _try_lock(directory: int, kind: int) -> bool:
-    """Whether nobody holds a lock against it. True too where the file system has no locks."""
+    """Whether the lock was taken, or the file system has no locks."""
     try:
         fcntl.flock(directory, kind | fcntl.LOCK_NB)
     except BlockingIOError:

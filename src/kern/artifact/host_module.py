@@ -1,4 +1,4 @@
-"""What a host module says of itself, read from its file: loading a shared object would run its code."""
+"""Reads a host module from its file: loading a shared object would run its code."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ ALLOWED_LIBRARIES: Final = frozenset(
         "ld-linux-aarch64.so.1",
     }
 )
-"""The libraries that a host module may ask for: the C library's own, OpenMP's, the compiler's."""
+"""The libraries that a host module may need: those of the C library, of OpenMP and of the compiler."""
 
 ENDS_PROCESS: Final = frozenset({"_exit", "_Exit", "daemon"})
-"""Functions that end the process without the C library's exit handlers, by which kern would know of it."""
+"""Functions that end the process without the exit handlers of the C library, so that kern would not notice."""
 REPLACES_PROCESS: Final = frozenset(
     {"execl", "execle", "execlp", "execv", "execve", "execveat", "execvp", "execvpe", "fexecve"}
 )
 COPIES_PROCESS: Final = frozenset({"fork", "_Fork", "vfork", "forkpty", "__fork", "__libc_fork", "__vfork"})
-"""Functions after which two processes write kern's output."""
+"""Functions after which two processes write the output of kern."""
 
 _TYPES: Final[Mapping[str, Param]] = {
     "ptr": Param(direction="inout"),
     **{scalar: Param(scalar=scalar) for scalar in SCALAR_BYTES},
 }
-"""What an ABI string calls each type of parameter."""
+"""The types of parameters by their names in an ABI string."""
 
 MAX_ABI_BYTES: Final = 2**20
 
 MACHINES: Final = {"EM_X86_64": "x86-64", "EM_AARCH64": "aarch64"}
-"""The ELF machines of host modules, with the word that their targets begin with."""
+"""The ELF machines of host modules, with the prefix of their targets."""
 
 _ABI = re.compile(r"(?P<symbol>[A-Za-z_]\w*)\((?P<types>(?:\w+(?:,\w+)*)?)\)", re.ASCII)
 _TARGET = re.compile(r"x86-64-v[1-4]|aarch64")
 _SEARCH_PATHS: Final = {"DT_RPATH", "DT_RUNPATH"}
 _OTHER_CODE: Final = {"DT_AUXILIARY", "DT_FILTER", "DT_AUDIT", "DT_DEPAUDIT"}
-"""Further entries by which a shared object brings in code."""
+"""Other entries that make the loader load code."""
 _TEXT_RELOCATIONS: Final = 0x4
 """Bit of DT_FLAGS."""
 _FOR_OTHERS: Final = 0x2 | 0x400
-"""Bits of DT_FLAGS_1, global and interpose, by which other libraries resolve their symbols here."""
+"""Bits of DT_FLAGS_1, global and interpose, which make other libraries use its symbols."""
 
 
 def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
     """The target of a host module and its kernels. Raises BadModule.
 
-    Section .kern.target holds the target, .kern.abi one string a kernel: `name(ptr,i32)`.
+    Section .kern.target holds the target, .kern.abi one string per kernel: `name(ptr,i32)`.
     """
     if elf.type != "ET_DYN":
         raise BadModule("it is not a shared object", "compile it with -shared -fPIC")
@@ -73,7 +73,7 @@ def describe(elf: Elf) -> tuple[str, dict[str, KernelInfo]]:
         if kernel.symbol in kernels:
             raise BadModule(f"it describes the kernel {kernel.symbol!r} twice")
         if kernel.symbol not in exported:
-            raise BadModule(f"it describes the kernel {kernel.symbol!r} and exports no such function")
+            raise BadModule(f"it describes the kernel {kernel.symbol!r} but does not export it")
         kernels[kernel.symbol] = kernel
     return target, kernels
 
@@ -90,9 +90,9 @@ def _target(elf: Elf) -> str:
     targets = sorted(set(_strings(elf, ".kern.target")))
     if len(targets) != 1 or not _TARGET.fullmatch(targets[0]):
         shown = ", ".join(repr(target[:40]) for target in targets[:4]) or "nothing"
-        raise BadModule(f"its section .kern.target holds {shown}, not one instruction set, as x86-64-v3")
+        raise BadModule(f"its section .kern.target holds {shown}, not one instruction set such as x86-64-v3")
     if not targets[0].startswith(MACHINES[str(elf.machine)]):
-        raise BadModule(f"it says that it is built for {targets[0]}, and its code is {elf.machine}")
+        raise BadModule(f"it claims the target {targets[0]}, but its code is for {elf.machine}")
     return targets[0]
 
 
@@ -111,9 +111,9 @@ def _strings(elf: Elf, name: str) -> Iterator[str]:
 
 
 def _check_dynamic(elf: Elf) -> None:
-    """Refuse libraries and search paths that a kernel has no need of.
+    """Refuse libraries and search paths that no kernel needs.
 
-    What counts is the segment that the loader follows; a section named .dynamic may say something else.
+    The loader reads the dynamic segment; a section named .dynamic may differ from it.
     """
     check_segments(elf)
     entries = list(dynamic(elf))
@@ -123,7 +123,7 @@ def _check_dynamic(elf: Elf) -> None:
         if tag in _OTHER_CODE:
             raise BadModule(f"it asks the loader for other code ({tag})", "link it as a plain shared object")
         if tag == "DT_TEXTREL" or (tag == "DT_FLAGS" and value & _TEXT_RELOCATIONS):
-            raise BadModule("it has its code rewritten while it is loaded (DT_TEXTREL)", "compile it with -fPIC")
+            raise BadModule("the loader would have to change its code (DT_TEXTREL)", "compile it with -fPIC")
         if tag == "DT_FLAGS_1" and value & _FOR_OTHERS:
             raise BadModule(
                 "it offers its symbols to other libraries (DT_FLAGS_1)", "link it without -z global and -z interpose"
@@ -136,9 +136,9 @@ def _check_dynamic(elf: Elf) -> None:
 
 
 def _check_imported(elf: Elf) -> None:
-    """Refuse functions after which kern would be gone, or there twice, with no error and a status of success.
+    """Refuse functions after which kern would end, or run twice, without an error and with exit code 0.
 
-    exit, abort and signals are not among them: libraries call them where they cannot go on, and kern says which
+    exit, abort and signals are not among them: libraries call them when they cannot continue, and kern reports which
     launch did.
     """
     effects = {"ends": ENDS_PROCESS, "replaces": REPLACES_PROCESS, "copies": COPIES_PROCESS}
@@ -147,5 +147,5 @@ def _check_imported(elf: Elf) -> None:
             if name in functions:
                 raise BadModule(
                     f"it imports `{name}`, which {effect} the process",
-                    "a kernel must return; where it cannot go on, let it call abort()",
+                    "a kernel must return; if it cannot continue, call abort()",
                 )

@@ -12,11 +12,11 @@ from kern.artifact.types import ModuleInfo
 T = TypeVar("T")
 
 MAX_TOTAL_BYTES: Final = 2**30
-"""Bound on the kernel files of one folder that are read, together."""
+"""Limit on the kernel files of one folder together."""
 
 
-class Catalog:
-    """Kernel files by name. What could not be read or described fails in the same way each time it is asked for."""
+class ModuleCache:
+    """Kernel files by name. A file that could not be read or described fails in the same way each time."""
 
     def __init__(self, folder: ArtifactFolder) -> None:
         self._folder = folder
@@ -36,8 +36,8 @@ class Catalog:
         return self._file(name)[1]
 
     def module(self, name: str) -> ModuleInfo:
-        """A file described. Raises as `sha256` does, and BadModule."""
-        from kern.artifact.modules import describe  # brings pyelftools, which only a folder with kernels needs
+        """The description of a file. Raises as `sha256` does, and BadModule."""
+        from kern.artifact.modules import describe  # imports pyelftools, which only a folder with kernels needs
 
         if name not in self._modules:
             try:
@@ -59,7 +59,7 @@ class Catalog:
         self._bytes += len(image)
         if self._bytes > MAX_TOTAL_BYTES:
             raise FileTooLarge(
-                f"the kernel files up to kernels/{name} have more than the {MAX_TOTAL_BYTES:,} bytes that are read",
+                f"the kernel files up to kernels/{name} have more than {MAX_TOTAL_BYTES:,} bytes, the limit",
                 "keep only the kernel files that the manifest uses",
             )
         return image, hashlib.sha256(image).hexdigest()

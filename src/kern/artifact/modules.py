@@ -1,4 +1,4 @@
-"""From a kernel file's bytes to what it is: its kind, its target and its kernels."""
+"""Describes a kernel file from its bytes: its kind, its target and its kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def describe(name: str, image: bytes, sha256: str) -> ModuleInfo:
         elif elf.machine in host_module.MACHINES:
             kind, (target, kernels) = "host", host_module.describe(elf)
         else:
-            raise BadModule(f"its machine is {elf.machine}, neither a GPU's nor x86-64 nor aarch64")
+            raise BadModule(f"its machine is {elf.machine}, not an NVIDIA GPU, x86-64 or aarch64")
     except BadModule as error:
         raise BadModule(f"kernels/{name} is not a usable kernel file: {error.message}", error.help) from None
     return ModuleInfo(name, kind, target, sha256, image, MappingProxyType(kernels))

@@ -1,7 +1,7 @@
-"""What the dynamic loader will see of a shared object: nothing of its file may be hidden by another part of it.
+"""The segments of a shared object as the dynamic loader maps them: none may hide a part of another.
 
-The loader maps whole pages, one segment after the other, and follows the dynamic segment. So what is read here at an
-address is what it will see there, as long as no two segments share a page.
+The loader maps whole pages, segment by segment, and reads the dynamic segment. The bytes read here for an address are
+those that it will see there, as long as no two segments share a page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kern.artifact.errors import BadModule
 MAX_DYNAMIC_ENTRIES: Final = 4096
 
 _PAGES: Final[Mapping[str | int, tuple[int, ...]]] = {"EM_X86_64": (4096,), "EM_AARCH64": (65536, 16384, 4096)}
-"""The sizes of pages of each machine, the largest first."""
+"""The page sizes of each machine, the largest first."""
 _PLAIN_LINK: Final = "link it as a plain shared object, with `cc -shared`"
 _EXECUTABLE: Final = 1
 
@@ -44,9 +44,9 @@ def dynamic(elf: Elf) -> Iterator[tuple[str | int, int]]:
     """The entries of the dynamic segment up to its end mark. Raises BadModule."""
     segments = [segment for segment in elf.segments if segment.type == "PT_DYNAMIC"]
     if len(segments) != 1:
-        raise BadModule(f"it has {len(segments)} dynamic segments, not one")
-    place, size = in_file(elf, segments[0].address, segments[0].size), segments[0].size
-    for offset in range(place, place + size - 15, 16)[:MAX_DYNAMIC_ENTRIES]:
+        raise BadModule(f"it has {len(segments)} dynamic segments instead of one")
+    start, size = in_file(elf, segments[0].address, segments[0].size), segments[0].size
+    for offset in range(start, start + size - 15, 16)[:MAX_DYNAMIC_ENTRIES]:
         entry = elf.parse("Elf_Dyn", offset)
         if entry["d_tag"] == "DT_NULL":
             return
@@ -55,10 +55,10 @@ def dynamic(elf: Elf) -> Iterator[tuple[str | int, int]]:
 
 
 def dynamic_strings(elf: Elf, entries: Mapping[str | int, int]) -> bytes:
-    """The string table of the dynamic segment, which the section of symbols must name, too. Raises BadModule."""
+    """The string table of the dynamic segment, which the symbol section must also use. Raises BadModule."""
     address, size = entries.get("DT_STRTAB"), entries.get("DT_STRSZ")
     if address is None or size is None:
-        raise BadModule("its dynamic segment names no string table")
+        raise BadModule("its dynamic segment has no string table")
     start = in_file(elf, address, size)
     for section in elf.sections:
         if section.type == "SHT_DYNSYM":
@@ -70,11 +70,11 @@ def dynamic_strings(elf: Elf, entries: Mapping[str | int, int]) -> bytes:
 
 
 def in_file(elf: Elf, address: int, size: int) -> int:
-    """Where the file holds what the loader will see at `address`. Raises BadModule."""
+    """The offset in the file of what the loader will see at `address`. Raises BadModule."""
     for segment in elf.segments:
         if segment.type == "PT_LOAD" and _holds(segment, address, size):
             return segment.offset + address - segment.address
-    raise BadModule("its dynamic segment, or a table of it, lies outside the file")
+    raise BadModule("its dynamic segment, or a table in it, is outside the file")
 
 
 def _holds(segment: Segment, address: int, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""What reading an artifact folder yields: modules, kernels and tensors, before anything is loaded."""
+"""The content of an artifact folder before anything is loaded: modules, kernels and tensors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ModuleKind = Literal["cubin", "host"]
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """An entry point as its module's own file describes it; sizes in bytes, None where it does not say.
+    """An entry point as its file describes it; sizes in bytes, None where the file does not say.
 
-    `types` is what a host module's ABI string adds to the layout (`ptr`, `i32`, …).
+    `types` are the parameter types in the ABI string of a host module (`ptr`, `i32`, …).
     """
 
     symbol: str
@@ -30,7 +30,7 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModuleInfo:
-    """A kernel file, read whole: `image` is what was hashed and what will be loaded."""
+    """A kernel file; its `image` was hashed, and is what will be loaded."""
 
     name: str
     kind: ModuleKind
@@ -42,7 +42,7 @@ class ModuleInfo:
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor of the weights file: dtype as the manifest spells it, None for one it has no name for."""
+    """A tensor of the weights file: dtype as in the manifest, None for one that it does not have."""
 
     name: str
     dtype: str | None
@@ -54,7 +54,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStep:
-    """The module and entry point behind one step."""
+    """The module and entry point of one step."""
 
     module: ModuleInfo
     kernel: KernelInfo

@@ -1,4 +1,4 @@
-"""Whether the weights file has what the weight buffers declare."""
+"""The weight buffers against the tensors of the weights file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from kern.manifest.types import Buffer, Manifest
 def bind(
     manifest: Manifest, folder: ArtifactFolder, path: Path | None, *, required: bool = True
 ) -> tuple[Mapping[str, TensorInfo] | None, list[Diagnostic]]:
-    """The tensors of the folder's weights file, or of the one at `path`, and what keeps the weights from being theirs.
+    """The tensors of the folder's weights file, or of the one at `path`, and the errors in binding weights to them.
 
-    No tensors where the manifest has no weights, or where the file cannot be used. That the folder has no such file
-    is no fault where it is not `required`.
+    No tensors if the manifest has no weights, or if the file is unusable. A missing file is an error only if it is
+    `required`.
     """
     if all(buffer.class_ != "weight" for buffer in manifest.buffers.values()):
         return None, []
@@ -34,10 +34,10 @@ def bind(
         return None, [codes.WEIGHTS_MISSING.at(("buffers",), error.message, help, anchor="key")]
     except ArtifactError as error:
         return None, [codes.BAD_WEIGHTS_FILE.at(("buffers",), error.message, error.help, anchor="key")]
-    return tensors, list(_faults(manifest, tensors))
+    return tensors, list(_errors(manifest, tensors))
 
 
-def _faults(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[Diagnostic]:
+def _errors(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[Diagnostic]:
     """Weight buffers without a tensor of their name, dtype and shape."""
     for name, buffer in manifest.buffers.items():
         if buffer.class_ != "weight":
@@ -47,7 +47,7 @@ def _faults(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[D
             yield codes.WEIGHT_MISSING.at(
                 ("buffers", name),
                 f"the weights file has no tensor {name!r}",
-                "export the tensor under this name, or name the buffer as the tensor is named",
+                "export the tensor under this name, or rename the buffer to the name of the tensor",
                 anchor="key",
             )
             continue
@@ -67,7 +67,7 @@ def _faults(manifest: Manifest, tensors: Mapping[str, TensorInfo]) -> Iterator[D
 
 
 def _shape(buffer: Buffer) -> tuple[int, ...] | None:
-    """The constant shape of a weight; None where it is not one, which rule 4 refuses."""
+    """The constant shape of a weight; None if it is not constant, which rule 4 refuses."""
     try:
         return tuple(evaluate(extent, {}) for extent in buffer.shape)
     except (KeyError, ZeroDivisionError):

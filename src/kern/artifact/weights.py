@@ -1,6 +1,6 @@
-"""The index of a safetensors file: names, dtypes, shapes and places, checked before any tensor is read.
+"""The index of a safetensors file: names, dtypes, shapes and offsets, checked before any tensor is read.
 
-The form is that of https://github.com/huggingface/safetensors: a little-endian u64 with the header's length, the
+The format is that of https://github.com/huggingface/safetensors: a little-endian u64 with the header's length, the
 header (JSON, padded with spaces), then the tensors' bytes without holes.
 """
 
@@ -22,21 +22,21 @@ from kern.manifest.counts import excerpt
 from kern.manifest.limits import check_limit
 
 MAX_HEADER_BYTES: Final = 2**23
-"""Longest header: room for some 60,000 tensors."""
+"""Longest header: enough for about 60,000 tensors."""
 MAX_RANK: Final = 64
 
 DTYPES: Final[Mapping[str, str]] = MappingProxyType({
     "BF16": "bf16", "F16": "f16", "F32": "f32", "F8_E4M3": "fp8e4m3",
     "I32": "i32", "U32": "u32", "I64": "i64", "U8": "u8",
 })  # fmt: skip
-"""The stored dtypes that the manifest has a name for."""
+"""The stored dtypes that the manifest has."""
 
 _BITS: Final = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16,
     "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_MEND: Final = "export the weights again, or fetch the file again if it was copied"
+_FIX: Final = "export the weights again, or download the file again if it was copied"
 
 
 class WeightsFile:
@@ -115,15 +115,15 @@ def _index(descriptor: int, size: int, path: Path) -> dict[str, TensorInfo]:
 
 
 def _header(descriptor: int, size: int, path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the tensors start, and the header as JSON."""
+    """The offset of the first tensor, and the header as JSON."""
     prefix = os.pread(descriptor, 8, 0)
     if len(prefix) < 8:
-        _refuse(path, f"it has {size} bytes, fewer than the 8 that every safetensors file begins with")
+        _refuse(path, f"it has {size} bytes; the length of the header alone takes 8")
     (length,) = struct.unpack("<Q", prefix)
     if length > MAX_HEADER_BYTES:
-        _refuse(path, f"its header claims {length:,} bytes, more than the {MAX_HEADER_BYTES:,} allowed")
+        _refuse(path, f"its header claims {length:,} bytes; the limit is {MAX_HEADER_BYTES:,}")
     if 8 + length > size:
-        _refuse(path, f"it is cut off: its header claims {length:,} bytes and only {size - 8:,} follow")
+        _refuse(path, f"it is truncated: its header claims {length:,} bytes and only {size - 8:,} follow")
     text = os.pread(descriptor, length, 8)
     if not text.startswith(b"{"):
         _refuse(path, "its header does not begin with '{'")
@@ -140,9 +140,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in pairs:
         if name in members:
-            raise ValueError(f"the name {excerpt(name)!r} stands in it twice")
+            raise ValueError(f"the name {excerpt(name)!r} is in it twice")
         if any(isinstance(text, str) and _SURROGATE.search(text) for text in (name, value)):
-            raise ValueError(f"{excerpt(name)!r} holds half of a surrogate pair")
+            raise ValueError(f"{excerpt(name)!r} contains half of a surrogate pair")
         members[name] = value
     return members
 
@@ -152,7 +152,7 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _tensor(name: str, entry: Any, start: int, size: int, path: Path) -> TensorInfo:
-    """One entry, its place made absolute and held against the file's size and its own shape."""
+    """One entry, with an absolute offset, checked against the size of the file and its shape."""
     shown = f"tensor {excerpt(name)!r}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         _refuse(path, f"{shown} does not have exactly dtype, shape and data_offsets")
@@ -165,11 +165,11 @@ def _tensor(name: str, entry: Any, start: int, size: int, path: Path) -> TensorI
         _refuse(path, f"{shown} has data_offsets that are not a begin and an end")
     begin, end = offsets
     if start + end > size:
-        _refuse(path, f"it is cut off: {shown} ends at byte {start + end:,} and the file has {size:,}")
+        _refuse(path, f"it is truncated: {shown} ends at byte {start + end:,} and the file has {size:,}")
     if dtype in _BITS and (wanted := _bytes(shape, _BITS[dtype])) != end - begin:
         _refuse(
             path,
-            f"{shown}, {dtype} {excerpt(str(shape))}, takes {wanted:,} bytes and the header gives it {end - begin:,}",
+            f"{shown}, {dtype} {excerpt(str(shape))}, needs {wanted:,} bytes, and the header gives it {end - begin:,}",
         )
     return TensorInfo(name, DTYPES.get(dtype), dtype, tuple(shape), start + begin, end - begin)
 
@@ -186,16 +186,16 @@ def _bytes(shape: list[int], bits: int) -> int:
 
 
 def _check_cover(tensors: list[TensorInfo], start: int, size: int, path: Path) -> None:
-    """Tensors follow each other without holes or overlaps, and the last ends where the file does."""
+    """Tensors follow each other without gaps or overlaps, and the last one ends at the end of the file."""
     end = start
     for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.size)):
         if tensor.offset != end:
-            how = "overlaps the one before it" if tensor.offset < end else "leaves a hole before it"
+            how = "overlaps the one before it" if tensor.offset < end else "leaves a gap before it"
             _refuse(path, f"tensor {excerpt(tensor.name)!r} {how}: it begins at byte {tensor.offset:,}, not {end:,}")
         end += tensor.size
     if end != size:
-        _refuse(path, f"its tensors end at byte {end:,} and the file at {size:,}")
+        _refuse(path, f"its tensors end at byte {end:,}, and the file at {size:,}")
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
-    raise BadWeights(f"{path} is not a usable safetensors file: {reason}", _MEND)
+    raise BadWeights(f"{path} is not a usable safetensors file: {reason}", _FIX)

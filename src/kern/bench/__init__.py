@@ -1,1 +1,1 @@
-"""Measuring an executable: decode steps, rounds of speculation, each launch."""
+"""Measure an executable: decode steps, rounds of speculation, single launches."""

@@ -1,4 +1,4 @@
-"""Where the time of a decode step goes: each launch timed apart, summed by kernel, and as a trace."""
+"""Where the time of a decode step goes: each launch timed alone, summed by kernel, and as a trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPEATS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """What the launches of one kernel entry take of a step: their number, microseconds and share of all launches'."""
+    """The launches of one kernel entry in a step: their number, microseconds, and share of the time of all launches."""
 
     kernel: str
     launches: int
@@ -29,8 +29,8 @@ class KernelTime:
 def profile_decode(runner: Runner, context: int) -> tuple[LaunchTime, ...]:
     """The time of each launch of a decode step at position `context`, the median of 8 steps.
 
-    The state is what is there: zeros, or a text's, which this supersedes. Each launch is timed alone (see
-    Executable.profile). Raises PromptError where the capacity is below `context` + 1.
+    The state is used as it is, zeros or a text's, which is lost. Each launch is timed alone (see Executable.profile).
+    Raises PromptError if the capacity is below `context` + 1.
     """
     check_room(f"the profiled step is at position {context}", context + 1, runner.capacity, runner.settings)
     runner.sequence.begin()
@@ -42,7 +42,7 @@ def profile_decode(runner: Runner, context: int) -> tuple[LaunchTime, ...]:
 
 
 def _step(sequence: PagedSequence, position: int) -> tuple[LaunchTime, ...]:
-    sequence.place([0], position)
+    sequence.write_inputs([0], position)
     if feeds_itself(sequence.executable):
         sequence.run(("begin", 1))
     return sequence.profile("decode", 1)
@@ -50,16 +50,16 @@ def _step(sequence: PagedSequence, position: int) -> tuple[LaunchTime, ...]:
 
 def by_kernel(launches: Sequence[LaunchTime]) -> tuple[KernelTime, ...]:
     """The time of each kernel entry, the longest first."""
-    taken: defaultdict[str, list[float]] = defaultdict(list)
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
     for launch in launches:
-        taken[launch.kernel].append(launch.seconds)
-    whole = sum(launch.seconds for launch in launches) or 1.0
-    times = [KernelTime(kernel, len(each), sum(each) * 1e6, sum(each) / whole) for kernel, each in taken.items()]
+        seconds[launch.kernel].append(launch.seconds)
+    total = sum(launch.seconds for launch in launches) or 1.0
+    times = [KernelTime(kernel, len(each), sum(each) * 1e6, sum(each) / total) for kernel, each in seconds.items()]
     return tuple(sorted(times, key=lambda time: -time.us))
 
 
 def chrome_trace(launches: Sequence[LaunchTime], device: str) -> dict[str, Any]:
-    """The launches one after another in the Trace Event Format, which Perfetto and Chrome open; times in µs."""
+    """The launches in sequence, in the Trace Event Format that Perfetto and Chrome open; times in µs."""
     events: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": device}}]
     start = 0.0
     for launch in launches:

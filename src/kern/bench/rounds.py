@@ -1,4 +1,4 @@
-"""How fast rounds of speculation run, and how much of what is drafted the target agrees with."""
+"""How fast rounds of speculation run, and how many draft tokens the target model accepts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 
 from kern.bench.steps import PROMPT, WARM_UP, idle_between, random_ids
 from kern.contracts.text import round_calls
-from kern.engine.decoding import stride
+from kern.engine.decoding import steps_per_read
 from kern.engine.generator import Generator
 from kern.engine.sequence import PromptError
 from kern.engine.speculation import BEGIN
 
-LEAST: Final = 1 + WARM_UP
-"""Rounds that the shortest measurement runs."""
+MIN_ROUNDS: Final = 1 + WARM_UP
+"""Rounds of the shortest measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTimes:
-    """What `rounds` rounds did: milliseconds of each, median, tenth and ninetieth percentile.
+    """`rounds` rounds: milliseconds per round, as median, tenth and ninetieth percentile.
 
-    `acceptance` is the share of rounds that accepted the draft at each place of the block, first to last.
-    `idle_us_per_round` is the time that the device is idle between two rounds in microseconds: the mean period of
-    rounds that are launched ahead, less that of the same rounds in graphs that hold eight each, the median of 5
-    differences. None where rounds wait for one another, and for fewer than eight.
+    `acceptance` is the share of rounds that accepted the draft token at each position of the block, first to last.
+    `idle_us_per_round` is the time in microseconds for which the device is idle between two rounds: the mean period of
+    rounds that are launched ahead, less that of the same rounds in graphs of eight; the median of 5 differences. None
+    on a device that is not asynchronous, and for fewer than eight rounds.
     """
 
     rounds: int
@@ -41,14 +41,14 @@ class RoundTimes:
 
     @property
     def tokens_per_second(self) -> float:
-        """What rounds of the median time give."""
+        """Tokens per second at the median time."""
         return self.tokens_per_round / self.ms_per_round * 1e3
 
 
 def benchmark_rounds(generator: Generator, rounds: int) -> RoundTimes:
-    """Time `rounds` rounds after a prompt of 16 random ids; `generator` speculates.
+    """Time `rounds` rounds after a prompt of 16 random ids; `generator` must speculate.
 
-    Rounds that the capacity might not hold, were all drafts accepted, are left out. Raises PromptError where it
+    Fewer rounds are timed if the capacity might not hold them, with all draft tokens accepted. Raises PromptError if it
     holds none.
     """
     rounds = min(rounds, room_for_rounds(generator))
@@ -68,25 +68,25 @@ def benchmark_rounds(generator: Generator, rounds: int) -> RoundTimes:
 
 
 def room_for_rounds(generator: Generator) -> int:
-    """The most rounds that can be timed in the generator's capacity. Raises PromptError where it holds none."""
+    """The maximum number of rounds that fit the generator's capacity. Raises PromptError if it holds none."""
     room = (generator.capacity - PROMPT + 1) // generator.rows - WARM_UP
     if room < 1:
         raise PromptError(
-            f"the capacity is {generator.capacity}, timing one round takes {PROMPT - 1 + LEAST * generator.rows}",
+            f"the capacity is {generator.capacity}; timing one round takes {PROMPT - 1 + MIN_ROUNDS * generator.rows}",
             "load with a larger capacity",
         )
     return room
 
 
 def acceptance(accepted: Sequence[int], drafts: int) -> tuple[float, ...]:
-    """The share of rounds that accepted the draft at each of `drafts` places, given how many each accepted."""
+    """The share of rounds that accepted the draft token at each of `drafts` positions; `accepted` has their counts."""
     counts = np.asarray(accepted)
-    return tuple(float(np.mean(counts > place)) for place in range(drafts))
+    return tuple(float(np.mean(counts > index)) for index in range(drafts))
 
 
 def _run(generator: Generator, rounds: int) -> tuple[NDArray[np.float64], list[int]]:
-    """The milliseconds that each round is waited for, and what it accepts; those read together share their time."""
-    apart = min(stride(generator.executable), rounds)
+    """Milliseconds of waiting per round, and what each accepts; rounds that are read together share their time."""
+    per_read = min(steps_per_read(generator.executable), rounds)
     wanted = WARM_UP + rounds
     prompt = random_ids(generator, PROMPT)
     generation = generator.generate(prompt, max_tokens=wanted * generator.rows, ignore_stop=True)
@@ -96,5 +96,5 @@ def _run(generator: Generator, rounds: int) -> tuple[NDArray[np.float64], list[i
             arrivals.append(time.perf_counter())
         if len(arrivals) == wanted:
             break
-    readings = np.diff(arrivals[WARM_UP - 1 :: apart]) / apart * 1e3
-    return np.repeat(readings, apart), generation.accepted[WARM_UP:]
+    readings = np.diff(arrivals[WARM_UP - 1 :: per_read]) / per_read * 1e3
+    return np.repeat(readings, per_read), generation.accepted[WARM_UP:]

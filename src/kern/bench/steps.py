@@ -1,4 +1,4 @@
-"""How fast a model runs: decode and prefill times, against the bytes that a decode step must read."""
+"""How fast a model runs: decode and prefill times, compared with the bytes that a decode step must read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.engine.decoding import feeds_itself, stride
+from kern.engine.decoding import feeds_itself, steps_per_read
 from kern.engine.generator import Generator
 from kern.engine.runner import Runner
 from kern.engine.sequence import PromptError, SizedCall
@@ -20,16 +20,15 @@ from kern.engine.sequence import PromptError, SizedCall
 PROMPT: Final = 16
 WARM_UP: Final = 16
 REPEATS: Final = 5
-ROUNDS: Final = 5
 
 GROUP: Final = 8
-"""Decode steps in one graph; WARM_UP is a multiple of it."""
-MOST_GROUPS: Final = 16
+"""Decode steps per graph; WARM_UP is a multiple of it."""
+MAX_GROUPS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTimes:
-    """Milliseconds a token over `steps` steps: median, tenth and ninetieth percentile."""
+    """Milliseconds per token over `steps` steps: median, tenth and ninetieth percentile."""
 
     ms_per_token: float
     p10: float
@@ -47,13 +46,13 @@ class PrefillTime:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What was measured. `bandwidth` is the device's read rate, bytes a second, measured around the decoding.
+    """The measurements. `bandwidth` is the device's read rate in bytes per second, measured before and after decoding.
 
-    `bytes_per_step` is what a decode step must read at the mean context of the run, as the provider counts.
-    `idle_us_per_step` is the time that the device is idle between two steps in microseconds: the period of steps that
-    are launched ahead, less that of the same steps in graphs that hold eight each, the median of 5 differences. What
-    is not above the noise may be below 0. None on a device that is not asynchronous, where each step waits for the
-    one before, and for fewer than eight steps.
+    `bytes_per_step` is what a decode step must read at the mean context of the run, by the provider's count.
+    `idle_us_per_step` is the time in microseconds for which the device is idle between two steps: the period of steps
+    that are launched ahead, less that of the same steps in graphs of eight; the median of 5 differences. Within the
+    noise it may be negative. None on a device that is not asynchronous, for a manifest that does not feed itself, and
+    for fewer than eight steps.
     """
 
     device: str
@@ -65,22 +64,22 @@ class Benchmark:
 
     @property
     def bandwidth_share(self) -> float:
-        """The rate at which decoding reads its bytes, as a share of the device's read rate."""
+        """The rate at which decoding reads its bytes, divided by the device's read rate."""
         return self.bytes_per_step / (self.decode.ms_per_token * 1e-3) / self.bandwidth
 
 
 def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Benchmark:
     """Time `steps` decode steps after a prompt of 16 random ids, and prompts of each of `lengths` tokens.
 
-    The read rate is the better of two measurements, before and after decoding, so that a busy moment does not
-    flatter the share. Steps and lengths beyond the capacity are left out. Raises PromptError where the capacity
-    is too small for any step.
+    The read rate is the higher of two measurements, before and after decoding, so that other load at one moment does
+    not improve the share. Steps and lengths beyond the capacity are left out. Raises PromptError if the capacity is too
+    small for any step.
     """
     device = generator.executable.device
     steps = min(steps, generator.capacity + 1 - PROMPT - WARM_UP)
     if steps < 1:
         raise PromptError(
-            f"the capacity is {generator.capacity}, timing one step takes {PROMPT + WARM_UP}",
+            f"the capacity is {generator.capacity}; timing one step takes {PROMPT + WARM_UP}",
             "load with a larger capacity",
         )
     before = device.read_bandwidth()
@@ -103,17 +102,17 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
 
 
 def random_ids(runner: Runner, count: int) -> list[int]:
-    """A prompt of `count` ids, always the same."""
+    """A random prompt of `count` ids, the same every time."""
     return [int(id) for id in np.random.default_rng(count).integers(0, runner.settings.vocabulary, count)]
 
 
 def _decode(generator: Generator, steps: int) -> NDArray[np.float64]:
-    """The milliseconds that each step is waited for; steps that are read together share theirs equally."""
-    apart = min(stride(generator.executable), steps)
+    """Milliseconds of waiting per step; steps that are read together share their time."""
+    per_read = min(steps_per_read(generator.executable), steps)
     generation = generator.generate(random_ids(generator, PROMPT), max_tokens=WARM_UP + steps, ignore_stop=True)
     arrivals = [time.perf_counter() for _ in generation]
-    readings = np.diff(arrivals[WARM_UP - 1 :: apart]) / apart * 1e3
-    return np.repeat(readings, apart)
+    readings = np.diff(arrivals[WARM_UP - 1 :: per_read]) / per_read * 1e3
+    return np.repeat(readings, per_read)
 
 
 def _times(waits: NDArray[np.float64]) -> DecodeTimes:
@@ -128,31 +127,30 @@ def idle_between(
     begin: SizedCall,
     calls: Sequence[SizedCall],
 ) -> float | None:
-    """Microseconds that the device is idle between two runs of `calls` that are launched ahead, timed over `count`.
+    """Microseconds for which the device is idle between two runs of `calls` that are launched ahead.
 
-    `waits` gives the milliseconds that each of so many runs is waited for. From their mean the period of the same
-    runs is taken that graphs hold GROUP each, after `begin`; both are measured in turns, so that they meet the same
-    load, and of ROUNDS differences it is the median. None where the device is not asynchronous, and for fewer runs
-    than a graph holds.
+    `waits` returns the milliseconds of waiting for each of up to `count` runs. The result is their mean, less the
+    period of the same runs in graphs of GROUP, after `begin`: the median of REPEATS differences, measured in turns so
+    that both see the same load. None if the device is not asynchronous, and for fewer than GROUP runs.
     """
-    groups = min(count // GROUP, MOST_GROUPS)
+    groups = min(count // GROUP, MAX_GROUPS)
     if not (runner.executable.device.asynchronous and groups):
         return None
     return median(
         float(np.mean(waits(groups * GROUP))) * 1e3 - _grouped_period(runner, begin, calls, groups)
-        for _ in range(ROUNDS)
+        for _ in range(REPEATS)
     )
 
 
 def _grouped_period(runner: Runner, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
-    """The period in microseconds of `calls` in graphs that hold them GROUP times, `groups` of them after a warm-up.
+    """The period in microseconds of `calls` in graphs of GROUP, over `groups` graphs after a warm-up.
 
-    They follow `begin`, which takes the last of a prompt's ids, so that they meet the contexts that decoding meets.
+    They follow a prompt and `begin`, so that the contexts are those of decoding.
     """
     executable, sequence = runner.executable, runner.sequence
     *given, last = random_ids(runner, PROMPT)
     runner.prefill(given)
-    sequence.place([last], PROMPT - 1)
+    sequence.write_inputs([last], PROMPT - 1)
     sequence.run(begin)
     graph = sequence.recorded(*[*calls] * GROUP)
     for _ in range(WARM_UP // GROUP):

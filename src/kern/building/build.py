@@ -17,11 +17,10 @@ from kern.manifest.counts import listed
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
 from kern.models.kernel_set import check_target, kernel_set
-from kern.models.precision import OWN, RECORDED
 from kern.models.speculation.draft import open_draft
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
-from kern.models.weights import weight_group, write_weights
+from kern.models.weights import OWN, RECORDED, weight_group, write_weights
 from kern.recorded.kernel_set import recorded_kernel_set
 
 _MOST_NAMED: Final = 20

@@ -33,17 +33,17 @@ def bench(
     decode_only: bool,
     as_json: bool,
 ) -> None:
-    """Load, measure, print; with `spec`, as many rounds as decode steps too, with `decode_only` no prompts.
+    """Load, measure, print. With `spec`, also time as many rounds as decode steps; with `decode_only`, skip prefill.
 
-    With `trace`, profile a decode step, and write its trace there.
+    With `trace`, profile a decode step and write its trace to that file.
     """
     if trace is not None:
-        check_path(TRACE, trace)  # so that a wrong path is reported before the measuring
+        check_path(TRACE, trace)  # so that a wrong path is reported before the measurement
     with loaded_model(path, options, lambda _: None) as (model, _, seconds):
         generator = model.generator(chunk=chunk, eager=eager)
         speculating = model.generator(chunk=chunk, eager=eager, spec=True) if spec else None
         if speculating is not None:
-            room_for_rounds(speculating)  # so that a capacity too small is reported before the measuring
+            room_for_rounds(speculating)  # so that a capacity that is too small is reported before the measurement
         if not as_json:
             report(model.executable, seconds, options, (speculating or generator).graphs)
         before_measuring = processor_times()
@@ -63,7 +63,7 @@ def bench(
 
 
 def _profiled(generator: Generator, found: Benchmark, trace: Path) -> Sequence[KernelTime]:
-    """Profile the step in the middle of those that were timed, write its trace, and sum its launches by kernel."""
+    """Profile the middle one of the timed steps, write its trace, and sum its launches by kernel."""
     launches = profile_decode(generator, PROMPT + (WARM_UP + found.decode.steps) // 2)
     text = json_text(chrome_trace(launches, found.device)).encode()
     write_files(TRACE, {trace: lambda file: file.write(text)})
@@ -95,19 +95,19 @@ def _rounds_json(rounds: RoundTimes, plain: Benchmark) -> dict[str, object]:
     return {
         **asdict(rounds),
         "tokens_per_second": rounds.tokens_per_second,
-        "round_per_step": _steps(rounds, plain),
+        "round_per_step": _round_per_step(rounds, plain),
         "speedup": _speedup(rounds, plain),
     }
 
 
-def _steps(rounds: RoundTimes, plain: Benchmark) -> float:
-    """How many decode steps a round takes as long as, medians both."""
+def _round_per_step(rounds: RoundTimes, plain: Benchmark) -> float:
+    """The median time of a round, divided by that of a decode step."""
     return rounds.ms_per_round / plain.decode.ms_per_token
 
 
 def _speedup(rounds: RoundTimes, plain: Benchmark) -> float:
-    """Tokens a second of rounds, over those of decode steps, medians both."""
-    return rounds.tokens_per_round / _steps(rounds, plain)
+    """Tokens per second of rounds, divided by those of decode steps, from the medians."""
+    return rounds.tokens_per_round / _round_per_step(rounds, plain)
 
 
 def _text(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTime] | None) -> str:
@@ -134,11 +134,11 @@ def _text(found: Benchmark, rounds: RoundTimes | None, times: Sequence[KernelTim
 
 def _rounds_text(rounds: RoundTimes, plain: Benchmark) -> list[str]:
     lines = [
-        f"rounds   {rounds.ms_per_round:9.3f} ms/round  ({_steps(rounds, plain):.2f} x a decode step; "
+        f"rounds   {rounds.ms_per_round:9.3f} ms/round  ({_round_per_step(rounds, plain):.2f} x a decode step; "
         f"p10 {rounds.p10:.3f}, p90 {rounds.p90:.3f}, {counted(rounds.rounds, 'round')})",
         f"tokens   {rounds.tokens_per_round:9.2f} per round  ({rounds.tokens_per_second:.1f} tokens/s, "
         f"{_speedup(rounds, plain):.2f} x plain decoding)",
-        "accepted " + ", ".join(f"{share:.1%}" for share in rounds.acceptance) + " of the rounds, by place",
+        "accepted " + ", ".join(f"{share:.1%}" for share in rounds.acceptance) + " of the rounds, by position",
     ]
     if rounds.idle_us_per_round is not None:
         lines.append(f"idle     {_idle(rounds.idle_us_per_round):>9} µs between two rounds")
@@ -150,7 +150,7 @@ def _idle(us: float) -> str:
 
 
 def _profile_text(times: Sequence[KernelTime]) -> list[str]:
-    title = "a decode step, by kernel"
+    title = "decode step, by kernel"
     width = max([len(title), *(len(time.kernel) for time in times)])
     return [
         "",

@@ -17,8 +17,8 @@ from kern.cli.npy import as_values, read_array, write_array
 from kern.cli.outputs import check_path, json_text, write_files
 from kern.cli.terminal import printable
 from kern.manifest.counts import counted
+from kern.manifest.effects import buffers_used
 from kern.manifest.errors import variant
-from kern.manifest.references import buffers_used
 from kern.manifest.types import Manifest
 from kern.runtime.arrays import Array
 from kern.runtime.errors import unknown

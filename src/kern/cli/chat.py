@@ -30,7 +30,7 @@ def chat(
     stop: Sequence[str],
     spec: bool,
 ) -> None:
-    """Answer each line of the user, until there are no more. Raises PromptError once the capacity is full."""
+    """Answer each line of the user until the end of input. Raises PromptError once the capacity is full."""
 
     def prepare(tokenizer: Tokenizer) -> None:
         if not tokenizer.has_vocabulary:
@@ -51,7 +51,7 @@ def chat(
 def _answer(
     conversation: Conversation, generator: Generator, text: str, max_tokens: int, stop: Sequence[str], quiet: bool
 ) -> None:
-    """One answer, as it comes. Ctrl-C ends it; what has come stays said."""
+    """Print one answer as it comes. Ctrl-C ends it; the conversation keeps its text so far."""
     answer = conversation.say(text, max_tokens=max_tokens, stop=stop)
     try:
         stream(answer, generator, quiet=quiet)
@@ -60,7 +60,7 @@ def _answer(
 
 
 def _lines() -> Iterator[str]:
-    """What the user says: asked for on a terminal, until Ctrl-D or Ctrl-C; from a pipe, line by line."""
+    """The user's lines: from a prompt on a terminal, until Ctrl-D or Ctrl-C; or from a pipe."""
     if sys.stdin is None:
         raise UsageError("stdin is closed", "run it on a terminal, or give one line per turn through a pipe")
     if sys.stdin.isatty() and sys.stdout.isatty():
@@ -68,7 +68,7 @@ def _lines() -> Iterator[str]:
         return
     while data := sys.stdin.buffer.readline(MAX_TEXT_BYTES + 1):
         if len(data) > MAX_TEXT_BYTES:
-            raise UsageError(f"a line has more than the {MAX_TEXT_BYTES:,} bytes that are read", "give a shorter one")
+            raise UsageError(f"a line has more than {MAX_TEXT_BYTES:,} bytes, the limit", "give a shorter one")
         try:
             yield without_newline(data.decode())
         except UnicodeDecodeError as error:
@@ -77,7 +77,7 @@ def _lines() -> Iterator[str]:
 
 def _asked() -> Iterator[str]:
     if find_spec("readline") is not None:
-        import readline  # noqa: F401, it gives `input` a line that can be edited, and a history
+        import readline  # noqa: F401, it adds line editing and a history to `input`
     while True:
         try:
             text = input(_PROMPT)

@@ -11,7 +11,7 @@ from contextlib import suppress
 import kern
 import kern.artifact.codes
 import kern.manifest.codes
-import kern.verifier.codes
+import kern.verifier.verify
 from kern.cli.errors import UsageError
 from kern.manifest.diagnostics import Code, Example
 from kern.manifest.errors import KernError, variant
@@ -34,7 +34,7 @@ UnknownCode = variant(UsageError, "unknown-code", "No diagnostic or error has th
 
 def all_codes() -> Mapping[str, Code]:
     """The code of every diagnostic, in order."""
-    found = {**kern.manifest.codes.CODES, **kern.verifier.codes.CODES, **kern.artifact.codes.CODES}
+    found = {**kern.manifest.codes.CODES, **kern.verifier.verify.CODES, **kern.artifact.codes.CODES}
     return dict(sorted(found.items()))
 
 

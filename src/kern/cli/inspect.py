@@ -89,7 +89,7 @@ def _bound(bound: int | None) -> str:
 
 
 def _step_text(kernel: str, index: int, step: Step, resolution: Resolution, filled: Occupancies) -> str:
-    if step.extern is not None:
+    if step.operator is not None:
         return f"{step.symbol}  built into the device"
     found = resolution.steps[kernel, index]
     info = found.kernel
@@ -148,7 +148,7 @@ def _extent(extent: Expr) -> int | str:
 
 
 def _step_json(kernel: str, index: int, step: Step, resolution: Resolution, filled: Occupancies) -> dict[str, Any]:
-    if step.extern is not None:
+    if step.operator is not None:
         return {"symbol": step.symbol, "file": None}
     found = resolution.steps[kernel, index]
     occupancy = filled.get((kernel, index))

@@ -1,4 +1,4 @@
-"""Loading for the commands that run something, and what they say about it."""
+"""Loading for the commands that run an artifact, and their report of what was loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What the commands let a user choose about loading."""
+    """The options of loading."""
 
     device: str
     capacity: int
@@ -36,14 +36,14 @@ class LoadOptions:
     quiet: bool = False
 
     def note(self, text: str) -> None:
-        """Say something on stderr that is not an error, unless nothing else is to be said."""
+        """Print a note on stderr, unless the command is quiet."""
         if not self.quiet:
             print(f"note: {text}", file=sys.stderr)
 
 
 @contextmanager
 def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float]]:
-    """The executable and the seconds that loading took."""
+    """The executable, and the seconds that loading took."""
     executable, seconds = _load(partial(load, path), options)
     with executable:
         yield executable, seconds
@@ -53,16 +53,16 @@ def loaded(path: Path, options: LoadOptions) -> Iterator[tuple[Executable, float
 def loaded_model(
     path: Path, options: LoadOptions, prepare: Callable[[Tokenizer], Prepared]
 ) -> Iterator[tuple[TextModel, Prepared, float]]:
-    """The text model, what `prepare` gives before it is loaded, and the seconds that loading took.
+    """The text model, the result of `prepare`, and the seconds that loading took.
 
-    What `prepare` raises is reported without waiting for the weights.
+    `prepare` is called with the tokenizer before the weights are loaded, so that its errors are reported at once.
     """
     with open_folder(path) as folder:
         tokenizer = Tokenizer.load(folder)
         prepared = prepare(tokenizer)
         if options.capacity > tokenizer.settings.positions:
             most = counted(tokenizer.settings.positions, "token")
-            options.note(f"the capacity is {most}, all that the model has positions for")
+            options.note(f"the capacity is {most}, the positions of the model")
         model, seconds = _load(partial(open_model, folder, tokenizer=tokenizer), options)
     with model:
         yield model, prepared, seconds
@@ -88,12 +88,12 @@ def _load(load: Callable[..., Loaded], options: LoadOptions) -> tuple[Loaded, fl
 def report(
     executable: Executable, seconds: float, options: LoadOptions, graphs: Sequence[tuple[str, int]] = ()
 ) -> None:
-    """A few lines on stderr: what was loaded, from where, how large; `graphs` are programs with their tokens."""
+    """Print a summary of what was loaded on stderr; `graphs` are programs with their numbers of tokens."""
     if options.quiet:
         return
     manifest, plan = executable.manifest, executable.memory_plan
     classes = Counter(buffer.class_ for buffer in manifest.buffers.values())
-    externs = sum(step.extern is not None for kernel in manifest.kernels.values() for step in kernel.impl.steps)
+    operators = sum(step.operator is not None for kernel in manifest.kernels.values() for step in kernel.impl.steps)
     symbols = ", ".join(f"{name} {symbol.min}…{symbol.max}" for name, symbol in manifest.symbols.items())
     states = ", ".join(f"{name} {binary(size)}" for name, size in plan.sizes.states.items())
     programs = ", ".join(f"{name} ({len(program.dispatches)})" for name, program in manifest.programs.items())
@@ -103,7 +103,7 @@ def report(
         "states": states or "none",
         "buffers": ", ".join(f"{count} {name}" for name, count in classes.items()),
         "kernels": f"{len(manifest.kernels)} in {counted(len(executable.resolution.modules), 'file')}"
-        + (f", {counted(externs, 'step')} built in" if externs else ""),
+        + (f", {counted(operators, 'step')} built in" if operators else ""),
         "programs": programs,
         "graphs": ", ".join(f"{program} of {tokens}" for program, tokens in graphs) or "none",
         "memory": f"weights {binary(plan.weights)}, states {binary(plan.states.size)}, inputs and outputs "

@@ -35,27 +35,29 @@ Device = Annotated[
     ),
 ]
 Capacity = Annotated[
-    int, typer.Option(min=1, max=2**31, metavar="N", help="Tokens of one sequence that the states have room for.")
+    int, typer.Option(min=1, max=2**31, metavar="N", help="Tokens per sequence that the states can hold.")
 ]
 Chunk = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="N",
-        help="Most tokens of the prompt in one call: 512, or what the folder takes where it is less.",
+        help="Maximum number of prompt tokens per call: 512, or the folder's limit if lower.",
     ),
 ]
-Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="A weights file in place of the folder's own.")]
+Weights = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A weights file to use instead of the folder's own.")
+]
 Stop = Annotated[
     list[str] | None,
-    typer.Option("--stop", metavar="TEXT", help="End before this text; may be given more than once."),
+    typer.Option("--stop", metavar="TEXT", help="End before this text; can be repeated."),
 ]
 Spec = Annotated[
     bool,
     typer.Option(
         "--spec",
         metavar="",
-        help="Guess tokens ahead with the folder's draft model; the text stays the model's own.",
+        help="Speculative decoding with the folder's draft model: the same text, faster.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", metavar="", help="Print only the text, and errors on stderr.")]
@@ -63,6 +65,6 @@ Eager = Annotated[bool, typer.Option("--eager", metavar="", help="Launch kernels
 Tune = Annotated[
     bool,
     typer.Option(
-        "--tune", metavar="", help="Choose the algorithms of a GPU's built-in operators again, and keep them."
+        "--tune", metavar="", help="Choose the algorithms of a GPU's built-in operators again, and save them."
     ),
 ]

@@ -1,4 +1,4 @@
-"""Where a prompt comes from: the command line, stdin, or token ids."""
+"""Prompts from the command line, stdin, or token ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_TEXT_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """A prompt as the command line gives it: text (`-` for stdin) or comma-separated ids."""
+    """A prompt from the command line: text (`-` for stdin) or comma-separated ids."""
 
     text: str | None
     ids: str | None
@@ -27,10 +27,10 @@ class PromptSource:
         if (self.text is None) == (self.ids is None):
             raise UsageError("give either --prompt or --prompt-ids", 'as in --prompt "Once upon a time"')
         if self.system is not None and not self.chat:
-            raise UsageError("--system is a message of a chat", "give it together with --chat")
+            raise UsageError("--system needs --chat", "add --chat, or leave --system out")
         if self.ids is not None:
             if self.chat:
-                raise UsageError("--chat puts text into the model's template, and ids are not text", "use --prompt")
+                raise UsageError("--chat needs text, not ids", "use --prompt")
             return _ids(self.ids)
         assert self.text is not None
         if not tokenizer.has_vocabulary:
@@ -47,19 +47,19 @@ def _ids(text: str) -> list[int]:
 
 
 def without_newline(text: str) -> str:
-    """`text` without one newline at its end, which `echo` and editors put there."""
+    """`text` without a final newline, which `echo` and editors add."""
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 def read_text(name: str) -> str:
-    """A text file's content, or stdin's for `-`. Raises UsageError for what is not text."""
+    """The content of a text file, or of stdin for `-`. Raises UsageError if it is not text."""
     shown = "stdin" if name == STDIN else name
     try:
         data = _read(name)
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {error.strerror}", "give a text file, or - for stdin") from None
     if len(data) > MAX_TEXT_BYTES:
-        raise UsageError(f"{shown} has more than the {MAX_TEXT_BYTES:,} bytes that are read", "give a shorter text")
+        raise UsageError(f"{shown} has more than {MAX_TEXT_BYTES:,} bytes, the limit", "give a shorter text")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""`kern run` and `kern score`: a prompt in, text or a likelihood out."""
+"""`kern run` and `kern score`: generate text after a prompt, or score a text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     spec: bool,
     as_json: bool,
 ) -> None:
-    """Generate after a prompt: streamed text, or one JSON object at the end."""
+    """Generate after a prompt, and print the text as it comes, or one JSON object at the end."""
 
     def prepare(tokenizer: Tokenizer) -> list[int]:
         check_stops(stop, tokenizer)
@@ -77,16 +77,18 @@ def score_text(path: Path, text: str, options: LoadOptions, *, as_json: bool) ->
 
     def prepare(tokenizer: Tokenizer) -> list[int]:
         if not tokenizer.has_vocabulary:
-            raise NoTokenizer("this folder has no tokenizer", "score token ids from Python, with kern.engine.score")
+            raise NoTokenizer(
+                "this folder has no tokenizer", "score token ids from Python, with kern.engine.open_model"
+            )
         return check_text(tokenizer.encode(read_text(text)), tokenizer.settings, options.capacity)
 
     with loaded_model(path, options, prepare) as (model, ids, seconds):
         if not as_json:
             report(model.executable, seconds, options)
         with bar("scoring") as progress:
-            found = model.score(ids, progress=progress)
+            scored = model.score(ids, progress=progress)
     if as_json:
-        print(json_text({"tokens": found.tokens, "nll": found.nll, "perplexity": found.perplexity}))
+        print(json_text({"tokens": scored.tokens, "nll": scored.nll, "perplexity": scored.perplexity}))
     else:
-        perplexity = "too large for a number" if found.perplexity is None else f"{found.perplexity:.3f}"
-        print(f"{counted(found.tokens, 'token')}, {found.nll:.4f} nats per token, perplexity {perplexity}")
+        perplexity = "too large" if scored.perplexity is None else f"{scored.perplexity:.3f}"
+        print(f"{counted(scored.tokens, 'token')}, {scored.nll:.4f} nats per token, perplexity {perplexity}")

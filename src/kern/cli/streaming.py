@@ -1,4 +1,4 @@
-"""A generation as it comes, on stdout, and a line about it on stderr: how long it took, and why it ended."""
+"""Print a generation on stdout as it comes, and on stderr how long it took and why it ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kern.manifest.counts import counted
 
 
 def stream(generation: Generation, generator: Generator, *, quiet: bool) -> None:
-    """Text as it comes; what a terminal would obey is made visible on one, and left alone in a file or pipe."""
+    """Print text as it comes. Control characters are escaped on a terminal, and unchanged in a file or pipe."""
     tokenizer = generator.tokenizer
     terminal = sys.stdout.isatty()
     try:
@@ -24,11 +24,11 @@ def stream(generation: Generation, generator: Generator, *, quiet: bool) -> None
 
 
 def _summary(generation: Generation, generator: Generator) -> str:
-    """The times, and why it ended. The prompt's last token is the input of the first decode step, not of prefill."""
+    """The times, and why it ended. The prompt's last token is input to the first decode step, not to prefill."""
     prefilled, count = len(generation.prompt_ids) - 1 - generation.reused, len(generation.output_ids)
     words = []
     if prefilled:
-        reused = f" after {generation.reused:,} kept" if generation.reused else ""
+        reused = f" after {generation.reused:,} reused" if generation.reused else ""
         words.append(f"prefill of {counted(prefilled, 'token')}{reused} in {generation.prefill_s * 1e3:.0f} ms")
     if count and generation.decode_s:
         each = f"{generation.decode_s / count * 1e3:.2f} ms each: {count / generation.decode_s:.1f} tokens/s"
@@ -40,7 +40,7 @@ def _summary(generation: Generation, generator: Generator) -> str:
 
 
 def tokens_per_round(generation: Generation) -> float:
-    """What the rounds gave on average; what the last one gave past the end of the text counts as well."""
+    """The mean number of tokens per round, with those of the last round past the end of the text."""
     return 1 + sum(generation.accepted) / len(generation.accepted)
 
 
@@ -49,7 +49,7 @@ def _end(generation: Generation, capacity: int) -> str:
         case "stop_token":
             return "ended by a stop token"
         case "stop_text":
-            return "ended by a stop text"
+            return "ended by a stop string"
         case "length" if generation.capacity_full:
             return f"ended: the capacity of {counted(capacity, 'token')} is full"
         case "length":

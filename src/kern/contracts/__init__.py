@@ -1,1 +1,1 @@
-"""What providers and callers agree on beyond the manifest: names of buffers and programs, and files of settings."""
+"""What providers and callers agree on beyond the manifest: names of buffers and programs, and settings files."""

@@ -1,4 +1,4 @@
-"""The text contract: the names by which a text caller drives a manifest, and what stands in text.json."""
+"""The text contract: the names of a manifest that a text caller uses, and the form of text.json."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kern.manifest.references import symbol_range
 from kern.manifest.types import Buffer, BufferClass, Manifest
 
 PAGE: Final = 16
-"""Tokens in a page of the state."""
+"""Tokens per page of the state."""
 READ_EVERY: Final = 2
-"""Steps between two readings where the device runs ahead: a reading keeps it from its next step for microseconds."""
+"""Steps per read where the device runs ahead: each read delays its next step by microseconds."""
 TEXT_FILE: Final = "text.json"
 TEXT_VERSION: Final = 2
-"""Of text.json's form: it counts up when a folder of the form before would be read wrongly."""
+"""The version of text.json. It is increased if older folders would be read wrongly."""
 TOKENIZER_FILE: Final = "tokenizer.json"
 
 TOKENS: Final = Sym(sym="tokens")
@@ -39,7 +39,7 @@ TokenName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z_]+_token$")]
 
 
 class DecodeBytes(Wire):
-    """Bytes that one decode step of one sequence must read, as the provider counts them."""
+    """Bytes that one decode step of one sequence must read, by the provider's count."""
 
     fixed: Count
     per_context_token: Count
@@ -48,11 +48,10 @@ class DecodeBytes(Wire):
 class TextSettings(Wire):
     """text.json: what only a text caller needs.
 
-    `version` is that of this form. `vocabulary` is the number of token ids, `positions` the most tokens that a
-    sequence may have. `embedding` is the weight that is looked up by id: what keeps ids within it is that it has a row
-    for each. `stop_ids` end a text. `bos` is put before a prompt given as text; None: nothing is. `special_tokens` are
-    the tokens that a chat template knows by name (`{"eos_token": "<|im_end|>"}`). `tokenizer_sha256` is that of
-    tokenizer.json, None where the folder has none and prompts are ids.
+    `vocabulary` is the number of token ids, `positions` the maximum number of tokens per sequence. `embedding` is the
+    weight that is looked up by id; it must have a row for each. `stop_ids` end a text. `bos`, if any, precedes a prompt
+    given as text. `special_tokens` are the tokens that a chat template uses by name (`{"eos_token": "<|im_end|>"}`).
+    `tokenizer_sha256` is the hash of tokenizer.json; without it the folder has no tokenizer, and prompts are ids.
     """
 
     version: Literal[2] = TEXT_VERSION
@@ -70,22 +69,22 @@ class TextSettings(Wire):
     def _ids_exist(self) -> Self:
         for name, id in (*(("stop_ids", id) for id in self.stop_ids), ("bos", self.bos)):
             if id is not None and id >= self.vocabulary:
-                raise PydanticCustomError("id", "{name} has {id}, ids are below {most}", {
+                raise PydanticCustomError("id", "{name} has the id {id}; ids are below {most}", {
                     "name": name, "id": id, "most": self.vocabulary,
                 })  # fmt: skip
         return self
 
 
-def fault(error: ValidationError) -> str:
-    """The first fault of settings, and its place."""
+def first_error(error: ValidationError) -> str:
+    """The first error in settings, and its location."""
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"])) or "text settings"
-    return f"{place}: {first['msg']}"
+    location = ".".join(map(str, first["loc"])) or "text settings"
+    return f"{location}: {first['msg']}"
 
 
 @dataclass(frozen=True, slots=True)
 class BufferRequirement:
-    """A buffer that a caller reads or writes. A shape entry None is any constant."""
+    """A buffer that a caller reads or writes. None in a shape stands for any constant."""
 
     name: str
     class_: BufferClass
@@ -93,12 +92,12 @@ class BufferRequirement:
     shape: tuple[Expr | None, ...]
 
     def describe(self) -> str:
-        """As the contract's table has it: `input token_ids: i64 [tokens]`."""
+        """The requirement as text: `input token_ids: i64 [tokens]`."""
         shape = ", ".join("R" if extent is None else show(extent) for extent in self.shape)
         return f"{self.class_} {self.name}: {self.dtype} [{shape}]"
 
     def fits(self, buffer: Buffer) -> bool:
-        """Whether `buffer` is what is asked for."""
+        """Whether `buffer` satisfies the requirement."""
         return (
             (buffer.class_, buffer.dtype) == (self.class_, self.dtype)
             and len(buffer.shape) == len(self.shape)
@@ -118,8 +117,8 @@ STEP_INPUTS: Final = (
     BufferRequirement("cu_seqlens_q", "input", "i32", (Add(add=(SEQS, 1)),)),
 )
 NEXT_TOKEN: Final = BufferRequirement("next_token", "output", "i64", (SEQS,))
-"""-1, here and in the carries that hold tokens, where none can be chosen (`kern.engine.choices`). A program that is
-given it back reads and writes only what is its own."""
+"""-1 if no token can be chosen, here and in the carries that hold tokens (`kern.engine.choices`). A program that
+receives -1 must read and write only its own memory."""
 CARRIES: Final = (
     BufferRequirement("step_token", "carry", "i64", (SEQS,)),
     BufferRequirement("step_position", "carry", "i64", (SEQS,)),
@@ -128,15 +127,16 @@ CARRIES: Final = (
     BufferRequirement("token_ring", "carry", "i64", (SEQS, None)),
 )
 ROUND: Final = ("draft_precompute", "draft", "verify", "accept")
-"""The programs of a round, in their order, each at as many tokens as the round has rows, `draft` at one fewer.
+"""The programs of a round, in order. Each is called with as many tokens as the round has rows, `draft` with one fewer.
 
-Row 0 of `round_tokens` is the anchor, the last token known, whose state the round is the first to make.
-`draft_precompute` brings the draft's state up to the anchor, `draft` puts its tokens into the rows behind, `verify`
-puts what the target says after each row into `predicted`. `accept` counts the drafts that agree, from the first, and
-puts the count into `accepted` at `round_count` modulo its length; the tokens at positions up to the next anchor's into
-`token_ring`, each at its position modulo the ring's size; the next anchor into `round_tokens` and its position into
-`step_position`. `begin_spec` makes the token in the inputs the first anchor, and `round_count` 0. `prefill` leaves the
-draft's state too. Where fewer places than rows are left, a caller goes on with `begin` and `decode`.
+Row 0 of `round_tokens` is the anchor, the last known token, whose state the round computes. `draft_precompute` updates
+the draft model's state up to the anchor, `draft` writes its tokens to the following rows, and `verify` writes the
+target model's choice after each row to `predicted`. `accept` counts the draft tokens that agree, from the first, and
+writes the count to `accepted` at `round_count` modulo its length, the tokens at positions up to the next anchor's to
+`token_ring`, each at its position modulo the ring's size, the next anchor to `round_tokens`, and its position to
+`step_position`. `begin_spec` makes the token in the inputs the first anchor, and sets `round_count` to 0. `prefill`
+computes the draft model's state too. If fewer positions than rows are left, a caller continues with `begin` and
+`decode`.
 """
 SCORING: Final = (
     BufferRequirement("targets", "input", "i64", (TOKENS,)),
@@ -145,12 +145,12 @@ SCORING: Final = (
 
 
 def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
-    """The programs of a round of `rows` rows, each with the tokens that it is called with."""
+    """The programs of a round of `rows` rows, each with its number of tokens."""
     return tuple((name, rows - 1 if name == "draft" else rows) for name in ROUND)
 
 
 def call_limits(manifest: Manifest) -> dict[str, int]:
-    """The most sequences of a call, and the most tokens of a prefill; empty for what is not a text model."""
+    """The maximum number of sequences per call and of tokens per prefill call; empty if this is not a text model."""
     if "prefill" not in manifest.programs or not {TOKENS.sym, SEQS.sym} <= manifest.symbols.keys():
         return {}
     return {

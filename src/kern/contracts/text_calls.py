@@ -1,4 +1,4 @@
-"""The calls that a text caller makes of a manifest's programs, and what those programs must do with its buffers."""
+"""How a text caller calls a manifest's programs, and which of its buffers these must read and write."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from math import prod
 from typing import Final
 
 from kern.contracts.text import PAGE, PAGES, SEQS, STEP_INPUTS, TOKENS, TextSettings, round_calls
+from kern.manifest.effects import buffers_used, dispatch_accesses
 from kern.manifest.params import DTYPE_BYTES
-from kern.manifest.references import buffer_args, buffers_used, program_symbols, symbol_range
+from kern.manifest.references import program_symbols, symbol_range
 from kern.manifest.types import Buffer, Manifest
 
 _GIVEN: Final = (TOKENS.sym, SEQS.sym, PAGES.sym)
 _INPUTS: Final = frozenset(each.name for each in STEP_INPUTS)
 _UNCHANGED: Final = frozenset({"block_table", "cu_seqlens_q"})
-"""Inputs that say the same of each step of one sequence: all that a program may read that feeds itself."""
+"""Inputs that are the same in each step of a sequence: the only ones that a self-feeding program may read."""
 _IDS: Final = ("token_ids", "step_token", "round_tokens")
-"""Buffers of ids whose rows are looked up."""
+"""Buffers of ids that are looked up in the embedding."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextCall:
     """One program as a text caller runs it.
 
-    `tokens` is the value of that symbol; None: any from 1 on, as many as the program takes. The program may read
-    `inputs`; it must read `reads` and write `writes`, or what the caller writes and reads would be without effect.
+    `tokens` is the value of that symbol; None: any value that the program allows, from 1. The program may read
+    `inputs`; it must read `reads` and write `writes`, or what the caller writes and reads would have no effect.
     """
 
     program: str
@@ -36,7 +37,7 @@ class TextCall:
 
 
 def generation_calls(begins: bool) -> tuple[TextCall, ...]:
-    """What generation runs; with `begins`, decode feeds itself after program `begin`."""
+    """The calls of generation; with `begins`, decode feeds itself after program `begin`."""
     prefill = TextCall("prefill", None, reads=("token_ids",))
     if not begins:
         return prefill, TextCall("decode", 1, reads=("token_ids",), writes=("next_token",))
@@ -45,7 +46,7 @@ def generation_calls(begins: bool) -> tuple[TextCall, ...]:
 
 
 def speculation_calls(rows: int) -> tuple[TextCall, ...]:
-    """What rounds of `rows` rows run, beside generation."""
+    """The calls of rounds of `rows` rows, in addition to those of generation."""
     writes = {
         "draft": ("round_tokens",),
         "verify": ("predicted",),
@@ -62,7 +63,7 @@ SCORING_CALLS: Final = (
 
 
 def wrong_sizes(manifest: Manifest, settings: TextSettings, call: TextCall) -> Iterator[str]:
-    """Values of symbols that a text caller gives and the program does not take."""
+    """Symbol values that a text caller passes and the program does not allow."""
     pages = -(-settings.positions // PAGE)
     wanted = {TOKENS.sym: (call.tokens or 1,), SEQS.sym: (1,), PAGES.sym: (1, pages)}
     for name, values in wanted.items():
@@ -71,7 +72,7 @@ def wrong_sizes(manifest: Manifest, settings: TextSettings, call: TextCall) -> I
 
 
 def misuses(manifest: Manifest, call: TextCall) -> Iterator[str]:
-    """What a program uses that a text caller does not give, and what it leaves alone that the caller relies on."""
+    """What a program uses and a text caller does not provide, and what it fails to read or write."""
     read, written = buffers_used(manifest, call.program)
     name = f"program {call.program}"
     for buffer in sorted(each for each in read if manifest.buffers[each].class_ == "input"):
@@ -81,35 +82,35 @@ def misuses(manifest: Manifest, call: TextCall) -> Iterator[str]:
     yield from (f"{name} does not read {each}" for each in call.reads if each not in read)
     yield from (f"{name} does not write {each}" for each in call.writes if each not in written)
     for symbol in sorted(program_symbols(manifest)[call.program] - set(_GIVEN)):
-        yield f"{name} needs symbol {symbol}, which a text caller gives no value"
+        yield f"{name} needs symbol {symbol}, to which a text caller gives no value"
 
 
 def wrong_embedding(manifest: Manifest, settings: TextSettings, calls: tuple[TextCall, ...]) -> Iterator[str]:
-    """Weights that token ids look up and that have fewer rows than there are ids, or that are not the one named.
+    """Weights in which token ids are looked up and which have too few rows or are not the embedding of text.json.
 
-    A kernel that is given ids together with weights looks them up in one of these: the embedding that text.json
-    names, or another that has a row for each id. Where no kernel is given ids together with the embedding, they are
-    looked up in something else.
+    A kernel that takes ids and weights looks them up in one of these: the embedding, or another weight that has a row
+    for each id. If no kernel takes ids and the embedding, ids are looked up in something else.
     """
     found = []
     for call in calls:
         for dispatch in manifest.programs[call.program].dispatches:
-            given = list(buffer_args(manifest, dispatch))
-            weights = [arg for _, arg in given if manifest.buffers[arg.buf].class_ == "weight"]
-            if weights and any(param.reads and arg.buf in _IDS for param, arg in given):
+            accesses = dispatch_accesses(manifest.kernels[dispatch.kernel], dispatch)
+            given = [access for access in accesses if access.kind == "buffer"]
+            weights = [access for access in given if manifest.buffers[access.name].class_ == "weight"]
+            if weights and any(access.reads and access.name in _IDS for access in given):
                 found.append((call.program, weights))
-    names = {each.buf for _, weights in found for each in weights}
+    names = {each.name for _, weights in found for each in weights}
     if settings.embedding not in names:
         others = f", but with {', '.join(sorted(names))}" if names else ""
-        yield f"no kernel is given token ids together with the embedding, weight {settings.embedding}{others}"
+        yield f"no kernel takes token ids together with the embedding, weight {settings.embedding}{others}"
     for program, weights in found:
-        if not any(rows_of(manifest.buffers[each.buf], each.offset) >= settings.vocabulary for each in weights):
-            together = ", ".join(each.buf for each in weights)
+        if not any(rows_of(manifest.buffers[each.name], each.offset) >= settings.vocabulary for each in weights):
+            together = ", ".join(each.name for each in weights)
             yield f"program {program} looks {settings.vocabulary} ids up in {together}, which has fewer rows"
 
 
 def rows_of(weight: Buffer, offset: int = 0) -> int:
-    """The rows of a weight that lie whole beyond `offset` bytes."""
+    """The number of complete rows of a weight after `offset` bytes."""
     extents = [extent for extent in weight.shape if isinstance(extent, int)]
     if not extents or len(extents) < len(weight.shape):
         return 0

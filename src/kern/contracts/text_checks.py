@@ -1,4 +1,4 @@
-"""Whether a manifest keeps the text contract: what a text caller writes, runs and reads is there, and is used so."""
+"""Whether a manifest satisfies the text contract: what a text caller writes, runs and reads exists and is used."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from kern.manifest.types import Manifest
 
 
 def check_generation(manifest: Manifest, settings: TextSettings) -> None:
-    """Raises ContractError, listing everything that generation lacks, or else what it would use wrongly."""
+    """Raises ContractError with everything that is missing for generation, or else with everything used wrongly."""
     begins = "begin" in manifest.programs
     buffers = (*STEP_INPUTS, NEXT_TOKEN, *(CARRIES if begins else ()))
     _check(manifest, settings, "generate text", ("prefill", "decode"), buffers, generation_calls(begins))
 
 
 def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
-    """The rows of a round: the anchor and the drafts after it, the most tokens that a round gives.
+    """The rows of a round: the anchor and the draft tokens after it; a round returns at most as many tokens.
 
-    Raises ContractError where there is no draft model, or listing everything that driving one lacks.
+    Raises ContractError if there is no draft model, or with everything that is missing for speculation.
     """
     if "begin_spec" not in manifest.programs:
         raise ContractError(
@@ -63,7 +63,7 @@ def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
 
 
 def check_scoring(manifest: Manifest, settings: TextSettings) -> None:
-    """Raises ContractError, listing everything that scoring lacks, or else what it would use wrongly."""
+    """Raises ContractError with everything that is missing for scoring, or else with everything used wrongly."""
     _check(manifest, settings, "score text", ("score",), (*STEP_INPUTS, *SCORING), SCORING_CALLS)
 
 
@@ -95,7 +95,7 @@ def _lacking(purpose: str, missing: list[str]) -> ContractError:
 
 def _refused(why: str) -> ContractError:
     return ContractError(
-        f"this folder {why}", "give a folder that keeps the text contract, or drive this one with kern.load"
+        f"this folder {why}", "use a folder that satisfies the text contract, or run this one's programs with kern.load"
     )
 
 
@@ -111,11 +111,11 @@ def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[Buffe
         if found is None or not asked.fits(found):
             yield asked.describe()
         elif asked.name == "token_ring" and isinstance(found.shape[1], int) and found.shape[1] < READ_EVERY:
-            yield f"{READ_EVERY} places in token_ring, for as many tokens as are read at once"
+            yield f"{READ_EVERY} entries in token_ring, one for each token that is read at once"
 
 
 def _too_small(manifest: Manifest, settings: TextSettings) -> Iterator[str]:
-    """What text.json promises beyond what the manifest holds: ids and positions past it would be read anyway."""
+    """Ids and positions of text.json that exceed the manifest's: they would be read out of bounds."""
     table = manifest.buffers.get(settings.embedding)
     if table is None or table.class_ != "weight" or rows_of(table) < settings.vocabulary:
         yield f"weight {settings.embedding}: {settings.vocabulary} rows, one for each id"
@@ -125,7 +125,7 @@ def _too_small(manifest: Manifest, settings: TextSettings) -> Iterator[str]:
 
 
 def _round_rows(manifest: Manifest) -> int | None:
-    """The rows that `round_tokens` has for each sequence; None where it does not say."""
+    """The rows of `round_tokens` per sequence; None if its shape has another form."""
     buffer = manifest.buffers.get("round_tokens")
     match buffer.shape if buffer is not None else ():
         case (Mul(mul=(extent, rows)),) if extent == SEQS and rows >= 2:
@@ -134,7 +134,7 @@ def _round_rows(manifest: Manifest) -> int | None:
 
 
 def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
-    """What a caller of rounds of `rows` rows reads."""
+    """The buffers that a caller of rounds of `rows` rows reads."""
     each_row = (Mul(mul=(SEQS, rows)),)
     return (
         BufferRequirement("round_tokens", "carry", "i64", each_row),
@@ -145,11 +145,11 @@ def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
 
 
 def _short_rings(manifest: Manifest, rows: int) -> Iterator[str]:
-    """Rings that do not hold the tokens of two rounds, or the counts of as many rounds as the tokens' ring holds."""
+    """Rings that are too short: for the tokens of two rounds, or for the counts of all rounds in the token ring."""
     ring, counts = (manifest.buffers[name].shape[1] for name in ("token_ring", "accepted"))
     assert isinstance(ring, int)
     assert isinstance(counts, int)
     if ring < 2 * rows:
-        yield f"{2 * rows} places in token_ring, for two rounds"
+        yield f"{2 * rows} entries in token_ring, for two rounds"
     if counts < ring // rows:
-        yield f"{ring // rows} places in accepted, for as many rounds as token_ring holds"
+        yield f"{ring // rows} entries in accepted, one for each round in token_ring"

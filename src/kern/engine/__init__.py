@@ -1,4 +1,4 @@
-"""Generating text with an executable: sequences, decoding, speculation, scores."""
+"""Generate text with an executable: sequences, decoding, speculation, scores."""
 
 from kern.engine.conversation import Conversation
 from kern.engine.generator import Generation, Generator, Token

@@ -1,4 +1,4 @@
-"""A conversation: each turn is the whole of it through the model's template, with the state it shares used again."""
+"""A conversation: each turn renders the whole of it with the chat template, and reuses the state that it shares."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from kern.text.chat import Message, chat_prompt, opening
 
 
 class Conversation:
-    """Turns of a user and a model, one after another; the generator's executable is its own meanwhile.
+    """Turns of a user and a model. Nothing else may use the generator's executable until it ends.
 
-    A template may write a turn otherwise than the model did (without its thoughts, say), so each turn is rendered and
-    encoded as a whole. What it has in common with the ids whose state is in place is not computed again.
+    A template may render an earlier answer differently from what the model generated (for example without its
+    reasoning), so each turn renders and encodes the whole conversation. The state of the ids that it has in common with
+    the last turn is not computed again.
     """
 
     def __init__(self, generator: Generator, system: str | None = None) -> None:
-        """`system` is the message before the first turn; None: there is none, and the template may put its own."""
+        """`system` is the message before the first turn; without one, the template may insert its own."""
         self._generator = generator
         self._messages = opening(system)
         self._last: Generation | None = None
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What has been said so far; of an answer under way or broken off, as much as has come."""
+        """The messages so far; of an unfinished or interrupted answer, the part that has arrived."""
         answer = [] if self._last is None else [Message(role="assistant", content=self._last.text)]
         return (*self._messages, *answer)
 
     def say(self, text: str, *, max_tokens: int, stop: Sequence[str] = ()) -> Generation:
-        """The answer to `text`, made as its tokens are asked for.
+        """The answer to `text`; its tokens are generated as they are requested.
 
-        Raises ChatError, NotText, and PromptError where the conversation has outgrown the capacity; it is then as it
-        was before.
+        Raises ChatError, NotText, and PromptError if the conversation no longer fits the capacity. An error leaves the
+        conversation unchanged.
         """
         generator = self._generator
         messages = [*self.messages, Message(role="user", content=text)]

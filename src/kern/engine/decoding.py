@@ -1,4 +1,4 @@
-"""Greedy decoding as a stream of token ids, the feedback on the device or through the host."""
+"""Greedy decoding as a stream of token ids; each token goes to the next step on the device or through the host."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
 
 MAX_READS_IN_FLIGHT: Final = 4
-"""Reads that may be in flight beyond the last one taken. The steps before them are wasted where the text ends."""
+"""Reads that may be in flight. Their steps are wasted where the text ends."""
 
 
-def stride(executable: Executable) -> int:
-    """Steps between two reads of what an executable has decoded."""
+def steps_per_read(executable: Executable) -> int:
+    """Decode steps, or rounds, per read of their tokens."""
     return READ_EVERY if executable.device.asynchronous else 1
 
 
 def feeds_itself(executable: Executable) -> bool:
-    """Whether each decode step takes its token from the step before it on the device."""
+    """Whether each decode step reads its token on the device, from the step before it."""
     return "begin" in executable.manifest.programs
 
 
@@ -33,19 +33,19 @@ def decode(sequence: PagedSequence, token: int, position: int, steps: int) -> It
 
 
 def _on_device(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """Each step takes its token from the step before it, on the device.
+    """Each step reads its token on the device, from the step before it.
 
-    Steps are launched ahead of what has been read while the device is busy, never past `steps`. Each goes one
-    position further, and leaves the token at position p at p modulo the size of the ring.
+    While the device is busy, steps are launched ahead of the tokens that have been read, never more than `steps`. Each
+    advances by one position; the token at position p is written to the ring at p modulo its size.
     """
-    executable, apart = sequence.executable, stride(sequence.executable)
-    sequence.place([token], position)
+    executable, per_read = sequence.executable, steps_per_read(sequence.executable)
+    sequence.write_inputs([token], position)
     sequence.run(("begin", 1))
     reads: deque[tuple[PendingArray, int]] = deque()
     launched = given = 0
     while given < steps:
         while launched < steps and len(reads) < MAX_READS_IN_FLIGHT and not (reads and reads[0][0].done()):
-            for _ in range(min(apart, steps - launched)):
+            for _ in range(min(per_read, steps - launched)):
                 sequence.run(("decode", 1))
                 launched += 1
             reads.append((executable.read_async("token_ring"), launched))
@@ -57,9 +57,9 @@ def _on_device(sequence: PagedSequence, token: int, position: int, steps: int) -
 
 
 def _through_host(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """The host reads each token and gives it to the next step."""
+    """The host reads each token and passes it to the next step."""
     for step in range(steps):
-        sequence.place([token], position + step)
+        sequence.write_inputs([token], position + step)
         sequence.run(("decode", 1))
         token = chosen(int(sequence.executable.read("next_token")[0]), "decode", position + step)
         yield token

@@ -1,4 +1,4 @@
-"""Text generation: a prompt in, text out, until a stop token, a stop string, a limit or the capacity."""
+"""Text generation: a prompt in, text out, up to a stop token, a stop string, a limit or the capacity."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Stop = Literal["length", "stop_token", "stop_text"]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A generated id, and the text that it completes: often a word's piece, sometimes none."""
+    """A generated id, and the text that it completes, which may be empty."""
 
     id: int
     text: str
 
 
 class Generation:
-    """One generation under way: an iterator over tokens that keeps what it has given.
+    """A generation in progress: an iterator over tokens that keeps what it has returned.
 
-    `accepted` are the drafts that each round accepted, where it speculates: a round gives one token more than that,
-    of which the last round's may lie past the end and be dropped. `stop` is None until the end. The stop token is
-    the last of `output_ids`, and so is the token that completes a stop string, whose text is left out; text held back
-    for an incomplete character, or what may be the beginning of a stop string, comes with the last token at the
-    latest. `reused` tokens of the prompt had their state already. Times are in seconds; decode's is the time spent
-    waiting for tokens, the caller's own left out.
+    With speculation, `accepted` has the number of draft tokens that each round accepted. A round returns one token
+    more; those of the last round past the end of the text are dropped. `stop` is None until the end. A stop token is
+    the last of `output_ids`, and so is the token that completes a stop string, whose text is left out. Text held back
+    because of an incomplete character or a possible stop string comes with the last token at the latest. The state of
+    the first `reused` tokens of the prompt was there already. Times are in seconds; `decode_s` is the time spent
+    waiting for tokens, without the caller's own.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Generation:
 
     @property
     def capacity_full(self) -> bool:
-        """Whether it ended short of its limit, since the state has room for no more."""
+        """Whether it ended before its limit because the capacity is full."""
         return self.stop == "length" and len(self.output_ids) < self._max_tokens
 
     def __iter__(self) -> Iterator[Token]:
@@ -72,10 +72,10 @@ class Generation:
         return next(self._tokens)
 
     def state_ids(self, generator: Generator) -> Sequence[int]:
-        """The ids from the first on whose state `generator` finds in place; none once another text has been begun.
+        """The leading ids whose state `generator` still has; none once another text has been started.
 
-        A token has its state once what follows it is known. With speculation the draft's counts too: a round makes
-        that of the rows of the round before it, and what a plain step decodes has none.
+        A token has its state once the token after it is known. With speculation the draft model's state counts too: a
+        round computes it for the rows of the round before, and plain steps do not compute it.
         """
         if generator is not self._generator or self._number is None or not generator.sequence.holds(self._number):
             return ()
@@ -90,7 +90,7 @@ class Generation:
         started = time.perf_counter()
         number = self._number = generator.prefill(prompt[:-1], self.reused)
         self.prefill_s = time.perf_counter() - started
-        # The last token needs no state of its own, so one more than the room left can be generated.
+        # The last token needs no state, so one token more than the capacity leaves can be generated.
         steps = min(self._max_tokens, generator.capacity - len(prompt) + 1)
         ids = generator.decode(number, prompt[-1], len(prompt) - 1, steps, self.accepted)
         stream = StopStrings(TextStream(generator.tokenizer, prompt), self._stops)
@@ -116,7 +116,7 @@ class Generation:
 
 
 class Generator(Runner):
-    """Generates text with an executable that keeps the text contract, one generation at a time."""
+    """Generates text with an executable that satisfies the text contract, one generation at a time."""
 
     def __init__(
         self,
@@ -140,13 +140,13 @@ class Generator(Runner):
         stop: Sequence[str] = (),
         after: Generation | None = None,
     ) -> Generation:
-        """Generate after `prompt`, text or token ids; the work is done as tokens are asked for.
+        """Generate after `prompt`, text or token ids; tokens are computed as they are requested.
 
-        It ends before the first text of `stop` that is complete; `ignore_stop` goes on after stop tokens alone. The
-        state of the ids that the prompt shares with `after`, an earlier generation of this generator, is used
-        again, where no other text has been begun since. Raises PromptError for an empty prompt, one longer than the
-        capacity, an id out of range, or a stop string that no text has in it; NoTokenizer for text where the folder
-        has no tokenizer. Asking for a token raises UnusableLogits where none can be chosen.
+        The text ends before the first string of `stop` that is complete; `ignore_stop` continues after stop tokens, not
+        after stop strings. The state of the ids that the prompt shares with `after`, an earlier generation of this
+        generator, is reused if no other text has been started since. Raises PromptError for an empty prompt, a prompt
+        longer than the capacity, an id out of range, or a stop string that cannot occur; NoTokenizer for text if the
+        folder has no tokenizer. Requesting a token raises UnusableLogits if none can be chosen.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         given = check_prompt(ids, self.settings, self.capacity)

@@ -1,4 +1,4 @@
-"""A text model: its folder opened once, its tokenizer, and its executable on a device."""
+"""Text models: a folder opened once, its tokenizer, and its executable on a device."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from kern.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """An executable and the tokenizer of the same folder. Made by `open_model`; closes with its context."""
+    """An executable and the tokenizer of the same folder. Returned by `open_model`; closes with its context."""
 
     executable: Executable
     tokenizer: Tokenizer
 
     @property
     def settings(self) -> TextSettings:
-        """text.json of the folder."""
+        """The folder's text.json."""
         return self.tokenizer.settings
 
     def generator(self, *, chunk: int | None = None, eager: bool = False, spec: bool = False) -> Generator:
-        """A generator of this model; see `Generator`. Raises ContractError and PromptError."""
+        """A generator for this model; see `Generator`. Raises ContractError and PromptError."""
         return Generator(self.executable, self.tokenizer, chunk=chunk, eager=eager, spec=spec)
 
     def score(self, text: str | Ids, *, progress: Callable[[int, int], None] | None = None) -> Score:
-        """The likelihood of a text, or of token ids; see `kern.engine.score`. Raises NoTokenizer and NotText too."""
+        """The score of a text or of token ids; see `kern.engine.score`. Also raises NoTokenizer and NotText."""
         ids = self.tokenizer.encode(text) if isinstance(text, str) else text
         return score(self.executable, self.settings, ids, progress=progress)
 
@@ -49,7 +49,7 @@ class TextModel:
         self.close()
 
     def close(self) -> None:
-        """Give back everything that was loaded. A second call does nothing."""
+        """Release everything that was loaded. A second call does nothing."""
         self.executable.close()
 
 
@@ -66,9 +66,9 @@ def open_model(
 ) -> TextModel:
     """Open the folder at `path` and load its text model; an open folder is read as it is, and stays open.
 
-    `tokenizer` is that of the open folder, where it has been read already. `capacity` counts tokens of a sequence; the
-    model's positions, where these are fewer. The other options are those of `kern.load`. Raises what `Tokenizer.load`
-    and `kern.load` raise.
+    `tokenizer` is the open folder's, if it has been read already. `capacity` is in tokens per sequence, and limited to
+    the model's positions. The other options are those of `kern.load`. Raises what `Tokenizer.load` and `kern.load`
+    raise.
     """
     with nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path) as folder:
         tokenizer = tokenizer or Tokenizer.load(folder)

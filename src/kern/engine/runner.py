@@ -1,4 +1,4 @@
-"""Token ids in, token ids out: chunked prefill and decoding with an executable that keeps the text contract."""
+"""Token ids in, token ids out: chunked prefill and decoding with an executable that satisfies the text contract."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK: Final = 512
 
 
 class Runner:
-    """Runs one sequence at a time: `prefill` begins a text, `decode` continues it."""
+    """Runs one sequence at a time: `prefill` starts a text, `decode` continues it."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class Runner:
         eager: bool = False,
         spec: bool = False,
     ) -> None:
-        """`chunk` is the most tokens a prefill call takes; None: 512, or what the program takes where that is less.
+        """`chunk` is the maximum number of tokens per prefill call: 512 by default, or the program's limit if lower.
 
-        `graphs` says what was recorded as a graph, program and tokens; with `eager`, nothing is. With `spec`, the
-        manifest's draft model proposes tokens, which changes nothing but the speed; `rows` is the most tokens that a
-        round gives, 1 without. Raises ContractError and PromptError.
+        `graphs` lists the calls that were recorded as graphs, by program and tokens; with `eager`, none. With `spec`,
+        the manifest's draft model proposes tokens, which changes the speed only; `rows` is the maximum number of tokens
+        per round, 1 without. Raises ContractError and PromptError.
         """
         check_generation(executable.manifest, settings)
         self.executable, self.settings, self.spec = executable, settings, spec
@@ -42,7 +42,7 @@ class Runner:
         most = self.sequence.most_tokens("prefill")
         self._chunk = min(CHUNK, most) if chunk is None else as_integer(chunk) or 0
         if not 1 <= self._chunk <= most:
-            raise PromptError(f"the chunk is {chunk!r} tokens", f"give 1 to {most}, as many as program prefill takes")
+            raise PromptError(f"the chunk is {chunk!r} tokens", f"give 1 to {most}, the limit of program prefill")
         recorded: dict[SizedCall, tuple[SizedCall, ...]] = {}
         if not eager:
             recorded = {call: (call,) for call in (("prefill", self._chunk), ("decode", 1))}
@@ -54,28 +54,28 @@ class Runner:
 
     @property
     def capacity(self) -> int:
-        """Tokens that a prompt and what follows it may have; the very last token needs no room."""
+        """The maximum number of tokens of a prompt and its continuation, without the last one, which needs no state."""
         return self.sequence.capacity
 
     def prefill(self, ids: Sequence[int], reused: int = 0) -> int:
-        """Begin a text with the state of `ids`, and give its number; the first `reused` have theirs already.
+        """Start a text: compute the state of `ids` after the first `reused`, and return the text's number.
 
-        A full chunk replays a graph, the rest runs eagerly. What was under way in the executable is superseded.
+        A full chunk replays a graph, the rest runs eagerly. Any text that was in progress in the executable is lost.
         """
         number = self.sequence.begin()
         for start in range(reused, len(ids), self._chunk):
             chunk = ids[start : start + self._chunk]
-            self.sequence.place(chunk, start)
+            self.sequence.write_inputs(chunk, start)
             self.sequence.run(("prefill", len(chunk)))
         self.executable.synchronize()
         return number
 
     def decode(self, text: int, token: int, position: int, steps: int, accepted: list[int]) -> Iterator[int]:
-        """The `steps` ids after `token` at `position` of the text of that number; its state is computed first.
+        """The `steps` ids after `token` at `position` of text number `text`.
 
-        The drafts that each round accepts are appended to `accepted`. Raises UnusableLogits where no token can be
-        chosen, Superseded where another text has been begun in the executable by then, and ContractError for an id
-        that the vocabulary does not have.
+        The number of draft tokens that each round accepts is appended to `accepted`. Raises UnusableLogits if no token
+        can be chosen, Superseded if another text has been started in the executable, and ContractError for an id that
+        is not in the vocabulary.
         """
         ids, vocabulary = self._ids(token, position, steps, accepted), self.settings.vocabulary
         for _ in range(steps):
@@ -83,8 +83,8 @@ class Runner:
             id = next(ids)
             if not 0 <= id < vocabulary:
                 raise ContractError(
-                    f"the device chose the token id {id}, and ids are 0…{vocabulary - 1}",
-                    "look at the kernels that choose a token, or build the folder again",
+                    f"the device chose the token id {id}; ids are 0…{vocabulary - 1}",
+                    "check the kernels that choose a token, or build the folder again",
                 )
             yield id
 

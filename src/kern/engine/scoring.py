@@ -1,4 +1,4 @@
-"""How likely a model finds a text: the number that tells a right model from a wrong one."""
+"""How likely a model finds a text: the number that distinguishes a correct build from a broken one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LARGEST: Final = math.log(sys.float_info.max)
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`tokens` are those predicted, all but the first; `nll` is their mean negative log-likelihood in nats.
+    """`tokens` is the number of predicted tokens, all but the first; `nll` their mean negative log-likelihood in nats.
 
-    It is infinite where the text has a token whose logit is -inf.
+    It is infinite if a token of the text has a logit of -inf.
     """
 
     tokens: int
@@ -32,7 +32,7 @@ class Score:
 
     @property
     def perplexity(self) -> float | None:
-        """exp(nll); None where that is beyond the numbers there are, from an nll of 709.79 on."""
+        """exp(nll); None above an nll of 709.78, where it exceeds the range of a float."""
         return math.exp(self.nll) if self.nll <= _LARGEST else None
 
 
@@ -45,9 +45,9 @@ def score(
 ) -> Score:
     """Score a text of at least two tokens; `settings` are those of the executable's folder.
 
-    `progress` is called with the tokens predicted and their total. Raises ContractError where the manifest cannot
-    score, PromptError for a text too short, longer than the capacity, or with an id out of range; Superseded where
-    another text is begun in the executable meanwhile; UnusableLogits where a likelihood is NaN.
+    `progress` is called with the number of predicted tokens and their total. Raises ContractError if the manifest
+    cannot score, PromptError for a text that is too short, longer than the capacity, or has an id out of range,
+    Superseded if another text is started in the executable meanwhile, and UnusableLogits if a likelihood is NaN.
     """
     check_scoring(executable.manifest, settings)
     sequence = PagedSequence(executable, settings)
@@ -58,7 +58,7 @@ def score(
     for start in range(0, len(given), chunk):
         sequence.require(number)
         part = given[start : start + chunk]
-        sequence.place(part, start)
+        sequence.write_inputs(part, start)
         executable.write(
             "targets", np.array(targets[start : start + chunk], dtype=np.int64), sequence.values(len(part))
         )
@@ -70,7 +70,7 @@ def score(
 
 
 def check_text(ids: Ids, settings: TextSettings, capacity: int) -> list[int]:
-    """The ids as integers. Raises PromptError for what cannot be scored: too few or too many tokens, or a wrong id."""
+    """The ids as integers. Raises PromptError for a text with too few or too many tokens, or with an invalid id."""
     given = [] if isinstance(ids, Sequence) and not ids else token_ids(ids, settings.vocabulary)
     if len(given) < 2:
         raise PromptError(f"the text has {counted(len(given), 'token')}", "a score needs at least two tokens")

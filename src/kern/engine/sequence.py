@@ -26,18 +26,18 @@ SizedCall = tuple[str, int]
 """A program and the tokens that it is called with."""
 
 _TEXTS: Final[WeakKeyDictionary[Executable, int]] = WeakKeyDictionary()
-"""How many texts have been begun in each executable's state, whoever drives it."""
+"""The number of texts that have been started in each executable."""
 
 
 class PagedSequence:
     """The only sequence of an executable. Page i of the sequence is page i of the pool.
 
-    Its state holds one text at a time, the last one begun. `capacity` is the number of tokens whose state fits: the
-    executable's, or the model's where that is less.
+    Its state belongs to one text at a time, the last one started. `capacity` is the number of tokens whose state fits:
+    the executable's capacity, or the model's positions if these are fewer.
     """
 
     def __init__(self, executable: Executable, settings: TextSettings) -> None:
-        """`settings` have been checked against the executable's manifest."""
+        """`settings` must have been checked against the executable's manifest."""
         self.executable = executable
         self._graphs: dict[tuple[SizedCall, ...], ExecutableGraph] = {}
         self.capacity = min(executable.capacity, settings.positions)
@@ -45,26 +45,28 @@ class PagedSequence:
         executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1), self.values(1))
 
     def begin(self) -> int:
-        """Take the state for a new text, and give the text's number."""
+        """Start a new text in the state, and return its number."""
         number = _TEXTS.get(self.executable, 0) + 1
         _TEXTS[self.executable] = number
         return number
 
     def holds(self, text: int) -> bool:
-        """Whether the text of this number is the last one begun."""
+        """Whether the text of this number is the last one started."""
         return _TEXTS.get(self.executable) == text
 
     def require(self, text: int) -> None:
-        """Raises Superseded where a text has been begun since the one of this number."""
+        """Raises Superseded if another text has been started since the one of this number."""
         if not self.holds(text):
-            raise Superseded("another text has taken this executable's state", "finish one before beginning the next")
+            raise Superseded(
+                "another text has overwritten the state of this one", "finish a text before starting the next one"
+            )
 
     def most_tokens(self, program: str) -> int:
-        """The longest call that `program` takes, in tokens."""
+        """The maximum number of tokens per call of `program`."""
         return symbol_range(self.executable.manifest, program, TOKENS.sym)[1]
 
-    def place(self, ids: Sequence[int], start: int) -> None:
-        """Write the inputs of a call whose first token stands at position `start`."""
+    def write_inputs(self, ids: Sequence[int], start: int) -> None:
+        """Write the inputs of a call whose first token is at position `start`."""
         end = start + len(ids)
         positions = np.arange(start, end, dtype=np.int64)
         write, values = self.executable.write, self.values(len(ids))
@@ -75,19 +77,19 @@ class PagedSequence:
         write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32), values)
 
     def record(self, *calls: SizedCall) -> None:
-        """Have `run` of these calls replay a graph from now on."""
+        """From now on, `run` of these calls replays a graph."""
         self._graphs[calls] = self.recorded(*calls)
 
     def recorded(self, *calls: SizedCall) -> ExecutableGraph:
-        """A graph that runs these calls over the inputs in place."""
+        """A graph that runs these calls on the current inputs."""
         return self.executable.graph([(program, self.values(tokens)) for program, tokens in calls])
 
     def profile(self, program: str, tokens: int) -> tuple[LaunchTime, ...]:
-        """Run `program` over the inputs in place, and wait; the time of each launch."""
+        """Run `program` on the current inputs, and wait; the time of each launch."""
         return self.executable.profile(program, self.values(tokens))
 
     def run(self, *calls: SizedCall) -> None:
-        """Run these calls, in order, over the inputs in place."""
+        """Run these calls, in order, on the current inputs."""
         graph = self._graphs.get(calls)
         if graph is not None:
             graph.launch()
@@ -96,21 +98,21 @@ class PagedSequence:
             self.executable.run(program, self.values(tokens))
 
     def values(self, tokens: int) -> dict[str, int]:
-        """The symbol values of a call of so many tokens."""
+        """The symbol values of a call of `tokens` tokens."""
         return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}
 
 
 Ids = Sequence[SupportsIndex] | NDArray[np.integer]
-"""Token ids: integers of Python, numpy or the like in an order, or one dimension of an array."""
+"""Token ids: a sequence of integers of any type, or a one-dimensional array."""
 
 
 def token_ids(ids: Ids, vocabulary: int) -> list[int]:
-    """The ids as integers. Raises PromptError for none at all, and for one that is not in the vocabulary."""
+    """The ids as integers. Raises PromptError if there are none, or one is not in the vocabulary."""
     if isinstance(ids, np.ndarray) and ids.ndim == 1:
         ids = ids.tolist()
     if not isinstance(ids, Sequence) or isinstance(ids, str | bytes | bytearray):
         raise PromptError(
-            f"the prompt is a {type(ids).__name__}, neither text nor a list of token ids", "give a list of integers"
+            f"the prompt is a {type(ids).__name__}, not text or a list of token ids", "give a list of integers"
         )
     if not ids:
         raise PromptError("the prompt is empty", "give at least one token")
@@ -126,22 +128,22 @@ def token_ids(ids: Ids, vocabulary: int) -> list[int]:
 
 
 def check_prompt(ids: Ids, settings: TextSettings, capacity: int) -> list[int]:
-    """The ids as integers. Raises PromptError for a prompt that cannot be run: no tokens or too many, or a wrong id."""
+    """The ids as integers. Raises PromptError for a prompt without tokens, with too many, or with an invalid id."""
     given = token_ids(ids, settings.vocabulary)
     check_room(f"the prompt has {counted(len(given), 'token')}", len(given), capacity, settings)
     return given
 
 
 def check_count(what: str, count: object) -> None:
-    """Raises PromptError for a number of tokens that is not an integer of at least 1."""
+    """Raises PromptError if a number of tokens is not an integer of at least 1."""
     integer = as_integer(count)
     if integer is None or integer < 1:
         raise PromptError(f"{what} is {count!r}", "give an integer of at least 1")
 
 
 def check_room(what: str, tokens: int, capacity: int, settings: TextSettings) -> None:
-    """Raises PromptError where the state of `what`, `tokens` tokens, does not fit."""
+    """Raises PromptError if the state of `tokens` tokens does not fit; `what` begins the message."""
     if tokens > min(capacity, settings.positions):
         if capacity < settings.positions:
-            raise PromptError(f"{what}, the capacity is {capacity}", "shorten it, or load with a larger capacity")
-        raise PromptError(f"{what}, the model has {settings.positions} positions", "shorten it")
+            raise PromptError(f"{what}; the capacity is {capacity}", "shorten it, or load with a larger capacity")
+        raise PromptError(f"{what}; the model has {settings.positions} positions", "shorten it")

@@ -1,4 +1,4 @@
-"""Speculative decoding as a stream of token ids: rounds of drafts, and how many of them were right."""
+"""Speculative decoding as a stream of token ids, in rounds of draft tokens and their verification."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from kern.contracts.text import round_calls
 from kern.engine.choices import chosen
-from kern.engine.decoding import decode, stride
+from kern.engine.decoding import decode, steps_per_read
 from kern.engine.sequence import PagedSequence
 from kern.manifest.errors import KernError, variant
 from kern.runtime.arrays import PendingArray
@@ -22,7 +22,7 @@ Disagreement = variant(KernError, "draft-disagreement", "A round accepted a numb
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was asked for after `reached` rounds had been launched."""
+    """A read that was requested after `reached` rounds had been launched."""
 
     ring: PendingArray
     accepted: PendingArray
@@ -32,10 +32,10 @@ class _Read:
 def speculate(
     sequence: PagedSequence, rows: int, token: int, position: int, steps: int, accepted: list[int]
 ) -> Iterator[int]:
-    """`steps` ids after `token` at `position`, in rounds of `rows` rows; plain steps where no round has room.
+    """`steps` ids after `token` at `position`, in rounds of `rows` rows; in plain steps where a round does not fit.
 
-    The drafts that each round accepts are appended to `accepted` before its ids are given. Raises UnusableLogits, and
-    Disagreement for a round that accepts what no round can.
+    The number of draft tokens that each round accepts is appended to `accepted` before the round's ids are returned.
+    Raises UnusableLogits, and Disagreement for a number that is not possible.
     """
     given = 0
     for ids in _rounds(sequence, rows, token, position, steps):
@@ -50,17 +50,17 @@ def speculate(
 
 
 def _rounds(sequence: PagedSequence, rows: int, token: int, position: int, steps: int) -> Iterator[tuple[int, ...]]:
-    """The ids of each round: the drafts that were right, then the target's own choice after them.
+    """The ids of each round: the accepted draft tokens, then the target model's own choice after them.
 
-    Rounds come until they have given `steps` ids or none has room: a round needs as many positions as it has rows. They
-    are launched ahead of what has been read, each beginning on the device where the one before it ended. As many are in
-    flight as the ring of tokens holds, less one, so that what a read finds there is whole. Those that are launched
-    before the last wanted id is known are wasted, and each is launched only where it has room even if all before it
-    accept everything.
+    Rounds follow until they have returned `steps` ids or no further round fits: a round needs a position for each of
+    its rows. They are launched ahead of the tokens that have been read; each begins on the device where the one before
+    it ended. One fewer than the token ring holds may be in flight, so that no token is overwritten before it is read. A
+    round is launched only if it fits even where all rounds before it accept every draft token. Rounds in flight when
+    the text ends are wasted.
     """
     executable, capacity, end = sequence.executable, sequence.capacity, position + steps
-    apart, most = _ahead(sequence, rows)
-    sequence.place([token], position)
+    per_read, most = _ahead(sequence, rows)
+    sequence.write_inputs([token], position)
     sequence.run(BEGIN)
     reads: deque[_Read] = deque()
     launched = taken = 0
@@ -69,7 +69,7 @@ def _rounds(sequence: PagedSequence, rows: int, token: int, position: int, steps
             room = min((capacity - position) // rows, end - position, most) - (launched - taken)
             if room < 1:
                 break
-            for _ in range(min(room, apart)):
+            for _ in range(min(room, per_read)):
                 sequence.run(*round_calls(rows))
                 launched += 1
             reads.append(_Read(executable.read_async("token_ring"), executable.read_async("accepted"), launched))
@@ -85,19 +85,19 @@ def _rounds(sequence: PagedSequence, rows: int, token: int, position: int, steps
 
 
 def _possible(accepted: int, rows: int) -> int:
-    """The drafts that a round accepted; a number that is not possible would make every later read wrong."""
+    """The draft tokens that a round accepted. An impossible number would make every later read wrong."""
     if not 0 <= accepted < rows:
         raise Disagreement(
-            f"a round of {rows - 1} drafts accepted {accepted} of them, by the carry accepted",
-            "look at the kernels of programs begin_spec and accept",
+            f"carry accepted says that a round of {rows - 1} drafts accepted {accepted} of them",
+            "check the kernels of the programs begin_spec and accept",
         )
     return accepted
 
 
 def _ahead(sequence: PagedSequence, rows: int) -> tuple[int, int]:
-    """Rounds between two reads, and the most that may be in flight, a multiple of them."""
+    """Rounds per read, and the maximum number in flight, which is a multiple of it."""
     ring = sequence.executable.manifest.buffers["token_ring"].shape[1]
     assert isinstance(ring, int)
     most = ring // rows - 1
-    apart = min(stride(sequence.executable), most)
-    return apart, most // apart * apart
+    per_read = min(steps_per_read(sequence.executable), most)
+    return per_read, most // per_read * per_read

@@ -1,4 +1,4 @@
-"""Texts before which a generation ends, found across the pieces in which its text arrives."""
+"""Stop strings: a generation ends before the first one, wherever the token boundaries are."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from kern.text.tokenizer import NoTokenizer, TextStream, Tokenizer
 
 
 class StopStrings:
-    """The text of ids that arrive one by one, up to the first of some texts that is complete.
+    """The text of ids that arrive one by one, up to the first complete stop string.
 
-    What may be the beginning of one is held back until it is decided. Where two are complete at the same character,
-    the text ends before the longer one. So the end does not depend on how the text is cut into tokens.
+    Text that may be the beginning of a stop string is held back until that is decided. If two are complete at the same
+    character, the text ends before the longer one. So the end does not depend on the token boundaries.
     """
 
     def __init__(self, stream: TextStream, stops: Sequence[str]) -> None:
-        """`stops` have been checked by `check_stops`."""
+        """`stops` must have been checked by `check_stops`."""
         self.found = False
         self._stream = stream
         self._automata = tuple(map(_Automaton, stops))
         self._held = ""
 
     def add(self, id: int) -> str:
-        """The text that `id` completes and that comes before any stop string."""
+        """The text that `id` completes, up to a stop string."""
         return self._pass(self._stream.add(id))
 
     def finish(self) -> str:
-        """What is left at the end; nothing once a stop string was found."""
+        """The remaining text at the end; empty once a stop string was found."""
         text = self._pass(self._stream.finish())
         held, self._held = self._held, ""
         return text + held
 
     def _pass(self, text: str) -> str:
-        for place, character in enumerate(text):
+        for index, character in enumerate(text):
             if self.found:
                 return ""
             whole = max((each.length for each in self._automata if each.advance(character)), default=0)
             if whole:
                 self.found = True
-                seen, self._held = self._held + text[: place + 1], ""
+                seen, self._held = self._held + text[: index + 1], ""
                 return seen[:-whole]
         if self.found:
             return ""
@@ -50,7 +50,7 @@ class StopStrings:
 
 
 class _Automaton:
-    """How much of one text the characters seen last are the beginning of (Knuth, Morris and Pratt)."""
+    """How many characters of one string the last characters match (Knuth, Morris and Pratt)."""
 
     def __init__(self, text: str) -> None:
         self.matched = 0
@@ -61,11 +61,11 @@ class _Automaton:
 
     @property
     def length(self) -> int:
-        """Characters of the text."""
+        """The number of characters of the string."""
         return len(self._text)
 
     def advance(self, character: str) -> bool:
-        """Whether the text is complete with this character."""
+        """Whether this character completes the string."""
         self.matched = self._next(self.matched, character)
         return self.matched == len(self._text)
 
@@ -76,17 +76,17 @@ class _Automaton:
 
 
 def check_stops(stops: Sequence[str], tokenizer: Tokenizer) -> None:
-    """Raises PromptError for a stop string that no text can have in it, NoTokenizer where there is no text."""
+    """Raises PromptError for a stop string that cannot occur, NoTokenizer if the folder has no tokenizer."""
     if stops and not tokenizer.has_vocabulary:
         raise NoTokenizer(
-            "this folder has no tokenizer, so there is no text to stop at", "generate without stop strings"
+            "this folder has no tokenizer, so there is no text for a stop string", "generate without stop strings"
         )
     for stop in stops:
         if not stop:
-            raise PromptError("a stop string is empty", "give the text before which to end")
+            raise PromptError("a stop string is empty", "give the text to stop at")
         ids = tokenizer.encode_exactly(stop)
         if ids and not tokenizer.decode(ids):
             raise PromptError(
-                f"the stop string {stop!r} is a special token, which the text leaves out",
-                "stop tokens end a text by themselves; give a text",
+                f"the stop string {stop!r} is a special token, which never appears in the text",
+                "give other text; stop tokens end a text anyway",
             )

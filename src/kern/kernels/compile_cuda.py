@@ -15,7 +15,7 @@ SOURCES: Final = Path(__file__).parent / "cuda"
 
 
 def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
-    """Compile every kernel source that the plan has a use for, for its target: cubins by file name.
+    """Compile every kernel source that the plan needs, for its target: cubins by file name.
 
     The same compiler gives the same bytes each time. Raises CudaCompilerMissing; CompileError with the compiler's log.
     """
@@ -31,9 +31,9 @@ def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
 
 
 def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping[str, int]) -> bytes:
-    """The cubin of CUDA C++ that may include the kernels' headers, with the plan's macros but for the `differing`.
+    """The cubin of CUDA C++ that may include the kernels' headers, with the plan's macros, overridden by `differing`.
 
-    `name` stands in the compiler's messages. Raises CudaCompilerMissing; CompileError with the compiler's log.
+    `name` is the source's name in the compiler's messages. Raises CudaCompilerMissing; CompileError with its log.
     """
     folders = (f"--include-path={folder}" for folder in (SOURCES, *kernel_headers()))
     macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
@@ -41,8 +41,8 @@ def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping
 
 
 def check_architecture(plan: CudaPlan) -> None:
-    """Raises UnknownTarget where the compiler does not know the plan's architecture, CudaCompilerMissing."""
+    """Raises UnknownTarget where the compiler does not support the plan's architecture, CudaCompilerMissing."""
     known = nvrtc.architectures()
     if plan.architecture not in known:
         names = ", ".join(f"sm_{number}" for number in known if number >= 80)
-        raise UnknownTarget(f"CUDA's compiler does not know `{plan.target}`", f"it knows {names}")
+        raise UnknownTarget(f"the CUDA compiler does not support `{plan.target}`", f"it supports {names}")

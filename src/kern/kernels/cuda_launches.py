@@ -1,4 +1,4 @@
-"""What each entry of the CUDA library launches: one kernel, or one for parts and one that puts them together."""
+"""What each entry of the CUDA library launches: one kernel, or one for parts of its work and one to combine them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kern.kernels.implementation import (
     argmax_entry,
 )
 from kern.manifest.expressions import CeilDiv, Expr, Sym
-from kern.manifest.types import EXTERN_PREFIX, Dim3, Kernel, Scratch, Step
+from kern.manifest.types import OPERATOR_PREFIX, Dim3, Kernel, Scratch, Step
 
 ROW_THREADS: Final = (256, 1, 1)
 _PAIRS_PER_BLOCK: Final = 16
@@ -50,12 +50,12 @@ class Launches:
         )
 
     def products(self, module: str, rows: int, suffix: str = "") -> dict[str, Kernel]:
-        """The products of a layer whose norms and additions are in them, and that of the logits."""
+        """The products of a layer that are fused with norms and additions, and that of the logits."""
         symbols = "rms_matmul", "rms_matmul_f32", "rms_gate_up", "output_matmul_add", "down_matmul_add"
         return {symbol + suffix: self.matvec(symbol + suffix, symbol, module, rows) for symbol in symbols}
 
     def matvec(self, entry: str, symbol: str | None = None, module: str = "matvec", rows: int | None = None) -> Kernel:
-        """A product of which `rows` rows share a reading of the weights."""
+        """A product that reads the weights once for every `rows` rows."""
         symbol, rows, sizes = symbol or entry, rows or self.plan.rows, self.plan.sizes
         ffn = self.plan.round.ffn if self.plan.round and module == DRAFT_MODULE else sizes.ffn
         width = {"output": sizes.q_size, "down": ffn}.get(symbol.partition("_")[0], sizes.hidden)
@@ -87,9 +87,10 @@ class Launches:
     def over_splits(
         self, entry: Entry, module: str, blocks: Expr, new: int, combine: tuple[str, tuple[str, ...], Expr]
     ) -> Kernel:
-        """Sums of each split of the context, by `blocks` for each key head, then one of them all.
+        """Sums over each split of the context, by `blocks` for each key head, then their total.
 
-        `new` are the tokens of a sequence. `combine` are the second kernel, the sizes that it takes, and its rows.
+        `new` is the number of new tokens of a sequence. `combine` is the second kernel, the sizes that it takes, and
+        its rows.
         """
         sizes, (symbol, taken, rows) = self.plan.sizes, combine
         out, *inputs = entry.interface
@@ -118,7 +119,7 @@ class Launches:
         return self.plan.round_rows * (self.plan.sizes.q_heads // self.plan.sizes.kv_heads)
 
     def markov(self) -> Kernel:
-        """One step of a draft's chain: each block's share of the logits and its greatest, then the greatest of all."""
+        """One step of a draft's chain: each block's share of the logits and its maximum, then the maximum of all."""
         blocks, threads = self.plan.matvec_blocks, (self.plan.matvec_threads, 1, 1)
         entry = argmax_entry("markov_argmax", blocks)
         _, *inputs = entry.interface
@@ -134,13 +135,13 @@ class Launches:
         return entry.kernel(add, self.choose(entry, 1, blocks))
 
     def argmax(self, name: str, rows: Sym) -> Kernel:
-        """The greatest element of each row."""
+        """The index of the maximum of each row."""
         entry = argmax_entry(name, rows, ARGMAX_PARTS)
         find = self.step(entry, "logits", "argmax_partial", ARGMAX_FIND, (ARGMAX_PARTS, rows, 1), ROW_THREADS)
         return entry.kernel(find, self.choose(entry, rows, ARGMAX_PARTS))
 
     def choose(self, entry: Entry, rows: Expr, parts: int) -> Step:
-        """The greatest of the parts of each row."""
+        """The maximum of the parts of each row."""
         return self.step(entry, "logits", "argmax_final", (*ARGMAX_CHOOSE, str(parts)), (rows, 1, 1), (32, 1, 1))
 
     def step(
@@ -174,4 +175,6 @@ def operator(name: str, symbol: str) -> Kernel:
     """An entry that is one of the device's built-in operators."""
     entry = Entry(name)
     params, args = entry.bind(entry.interface)
-    return entry.kernel(Step(symbol=EXTERN_PREFIX + symbol, params=params, block=(1, 1, 1), grid=(1, 1, 1), args=args))
+    return entry.kernel(
+        Step(symbol=OPERATOR_PREFIX + symbol, params=params, block=(1, 1, 1), grid=(1, 1, 1), args=args)
+    )

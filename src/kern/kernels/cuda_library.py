@@ -1,10 +1,10 @@
 """The transformer kernels for a GPU: each entry's implementation, pinned to the modules it is in.
 
-A chunk of tokens goes through products by cublasLt and kernels of our own beside them. A step of one token a sequence
-has entries of its own: `embedding_weighted`, then of each layer `rms_matmul`, `norm_append_attention` (without norms of
-queries and keys: `append_attention`), `output_matmul_add`, `rms_gate_up`, `down_matmul_add`; then `rms_matmul_f32`,
-`argmax`, `advance`. The rows of a round of speculation have the same, with names that end in `_rows`.
-For a step on recorded kernels, whose norms stand apart, there are `embedding_bf16` and each product alone.
+A chunk of tokens runs on cublasLt's products and our own kernels for the rest. A step of one token per sequence has its
+own entries: `embedding_weighted`, then for each layer `rms_matmul`, `norm_append_attention` (without norms of queries
+and keys: `append_attention`), `output_matmul_add`, `rms_gate_up`, `down_matmul_add`; then `rms_matmul_f32`, `argmax`,
+`advance`. The rows of a round of speculation have the same, with names that end in `_rows`. For a step on recorded
+kernels, whose norms are not fused, there are `embedding_bf16` and unfused products.
 """
 
 from __future__ import annotations
@@ -18,36 +18,44 @@ from kern.kernels.implementation import SEQS, TOKENS, Grid
 from kern.manifest.expressions import Add, CeilDiv
 from kern.manifest.types import Kernel
 
-_HEADS_A_BLOCK: Final = 8
-_ELEMENTS_A_BLOCK: Final = 2048
-_QUERIES_A_BLOCK: Final = 64
-_NORMED = ("norm_rope_cache", "norm_append_attention")
-_PLAIN = ("rope_cache", "append_attention")
+_HEADS_PER_BLOCK: Final = 8
+_ELEMENTS_PER_BLOCK: Final = 2048
+_QUERIES_PER_BLOCK: Final = 64
 
 
-def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str], *, qk_norm: bool) -> dict[str, Kernel]:
+def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str]) -> dict[str, Kernel]:
     """The entries for `plan`, over the symbols `tokens` and `seqs`.
 
-    `modules` gives the SHA-256 of each file that `compile_cuda_modules` made. `qk_norm`: queries and keys are normed
-    before they are rotated. Raises KeyError where a module is missing.
+    `modules` gives the SHA-256 of each file that `compile_cuda_modules` made. Raises KeyError where one is missing.
     """
     launch = Launches(plan, modules)
-    rounds = {} if plan.round is None else _of_rounds(launch, qk_norm)
+    rounds = {} if plan.round is None else _round_entries(launch)
     markov = {"markov_argmax": launch.markov()} if plan.markov_slots else {}
-    return _of_tokens(launch, qk_norm) | rounds | markov
+    rows = () if plan.round is None else ("append_attention_rows", "append_attention_rows_full")
+    without_norms = {
+        "rope_cache": _rope_cache(launch, "rope_cache"),
+        "append_attention": launch.attention("append_attention"),
+        **{name: launch.attention_rows(name) for name in rows},
+    }
+    return _token_entries(launch) | rounds | markov | without_norms
 
 
-def _of_rounds(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
-    """What a draft and the rows of a round of speculation have to themselves."""
-    rows, own = launch.plan.rows_of_round, DRAFT_MODULE if DRAFT_MODULE in launch.plan.variants else ROWS_MODULE
+def _rope_cache(launch: Launches, name: str) -> Kernel:
+    heads = -(-(launch.plan.sizes.q_heads + 2 * launch.plan.sizes.kv_heads) // _HEADS_PER_BLOCK)
+    return launch.single(name, "heads", (TOKENS, heads, 1), ROW_THREADS)
+
+
+def _round_entries(launch: Launches) -> dict[str, Kernel]:
+    """The entries that only a draft and the rows of a round of speculation use."""
+    rows, draft = launch.plan.rows_of_round, DRAFT_MODULE if DRAFT_MODULE in launch.plan.variants else ROWS_MODULE
     alike = "residual_matmul_f32", "residual_matmul_acc_f32"
-    entry = "norm_append_attention_rows" if qk_norm else "append_attention_rows"
+    attention = "norm_append_attention_rows", "norm_append_attention_rows_full"
     return {
-        **{name: launch.attention_rows(name) for name in (entry, f"{entry}_full")},
+        **{name: launch.attention_rows(name) for name in attention},
         **launch.products(ROWS_MODULE, rows, "_rows"),
         **{symbol: launch.matvec(symbol, module=ROWS_MODULE, rows=rows) for symbol in alike},
         "hidden_matmul_rows": launch.matvec("hidden_matmul_rows", "hidden_matmul", ROWS_MODULE, rows),
-        "down_matmul_add_draft": launch.matvec("down_matmul_add_draft", "down_matmul_add", own, rows),
+        "down_matmul_add_draft": launch.matvec("down_matmul_add_draft", "down_matmul_add", draft, rows),
         "matmul_acc_f32": operator("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
         "argmax_rows": launch.argmax("argmax_rows", TOKENS),
         "begin_spec": launch.single("begin_spec", "speculation", (1, 1, 1), (32, 1, 1), chained=False),
@@ -55,19 +63,17 @@ def _of_rounds(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
     }
 
 
-def _of_tokens(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
+def _token_entries(launch: Launches) -> dict[str, Kernel]:
     sizes, once = launch.plan.sizes, (1, 1, 1)
-    heads = -(-(sizes.q_heads + 2 * sizes.kv_heads) // _HEADS_A_BLOCK)
-    columns = -(-sizes.ffn // _ELEMENTS_A_BLOCK)
-    queries: Grid = (Add(add=(CeilDiv(ceil_div=(TOKENS, _QUERIES_A_BLOCK)), SEQS)), sizes.q_heads, 1)
-    rope_cache, attention = _NORMED if qk_norm else _PLAIN
+    columns = -(-sizes.ffn // _ELEMENTS_PER_BLOCK)
+    queries: Grid = (Add(add=(CeilDiv(ceil_div=(TOKENS, _QUERIES_PER_BLOCK)), SEQS)), sizes.q_heads, 1)
     row: Grid = (TOKENS, 1, 1)
     return {
         "embedding": launch.single("embedding", "rows", row, ROW_THREADS),
         "embedding_bf16": launch.single("embedding_bf16", "rows", row, ROW_THREADS),
         "rms_norm": launch.single("rms_norm", "rows", row, ROW_THREADS),
         "add_rms_norm": launch.single("add_rms_norm", "rows", row, ROW_THREADS),
-        rope_cache: launch.single(rope_cache, "heads", (TOKENS, heads, 1), ROW_THREADS),
+        "norm_rope_cache": _rope_cache(launch, "norm_rope_cache"),
         "attention_prefill": launch.single(
             "attention_prefill",
             "attention_prefill",
@@ -83,7 +89,7 @@ def _of_tokens(launch: Launches, qk_norm: bool) -> dict[str, Kernel]:
         "begin": launch.single("begin", "feedback", once, (32, 1, 1), chained=False),
         "embedding_weighted": launch.single("embedding_weighted", "rows", row, ROW_THREADS),
         **launch.products("matvec", launch.plan.rows),
-        attention: launch.attention(attention),
+        "norm_append_attention": launch.attention("norm_append_attention"),
         "qkv_matmul": launch.matvec("qkv_matmul", "hidden_matmul"),
         "output_matmul": launch.matvec("output_matmul"),
         "gate_up_matmul": launch.matvec("gate_up_matmul", "hidden_matmul"),

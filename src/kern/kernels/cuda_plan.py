@@ -13,54 +13,54 @@ from kern.kernels.cuda_sizes import CHUNK, Round, Sizes, UnsupportedSizes
 _WARPS: Final = 8
 """Warps of a matrix-vector kernel that multiply; bulk copies have one more. 4 or 16 were slower on an H200."""
 _HELD_CHUNKS: Final = 24
-"""Chunks of its rows that a warp of a matrix-vector kernel holds in registers; the rest lies in shared memory."""
+"""Chunks of its rows that a warp of a matrix-vector kernel holds in registers; the rest is in shared memory."""
 _TILE, _BATCH = 8, 4
 """Columns whose sums a matrix-vector kernel keeps together; tiles of a batch, of which it keeps two."""
-_SUMS_APART, _TILES_APART = 4, 8
-"""Numbers between the sums of a row and the next, and of a tile and the next."""
-_MOST_SLOTS: Final = 16
-_BARRIERS: Final = 2 * _MOST_SLOTS * 8
+_SUMS_PADDING, _TILES_PADDING = 4, 8
+"""Padding, in numbers, between the sums of one row and the next, and of one tile and the next."""
+_MAX_SLOTS: Final = 16
+_BARRIERS: Final = 2 * _MAX_SLOTS * 8
 """Bytes of the barriers of a ring."""
 _SPLIT_COLUMNS: Final = 2 * _BATCH * _TILE
-"""Columns of two blocks that share a product's inner dimension: as many as a block keeps sums of."""
-_LEAST_RING: Final = 32 * 1024
+"""Columns of two blocks that split a product's inner dimension: as many as a block keeps sums of."""
+_MIN_RING: Final = 32 * 1024
 ROUND_MODULES: Final = ("attention_rows", "speculation")
-"""Sources for rounds of speculation: compiled only where there are such."""
+"""Sources for rounds of speculation, compiled only for a plan with a round."""
 MARKOV_MODULE: Final = "markov"
-"""The source for the Markov head of a draft: compiled only where there is one that it takes."""
+"""The source for the Markov head of a draft, compiled only where it supports the draft's head."""
 MAX_MARKOV_RANK: Final = 512
 _MARKOV_WORK: Final = 1024
-"""Bytes that hold what its kernel has in shared memory beside the ring."""
+"""An upper bound of what its kernel has in shared memory besides the ring, in bytes."""
 ROWS_MODULE: Final = "matvec_rows"
 """The products of a step, compiled for the rows of a round."""
 DRAFT_MODULE: Final = "matvec_draft"
-"""That of these which a draft has apart whose MLP is not as wide as the target's."""
+"""The one of these that is compiled again for a draft whose MLP has another width than the target's."""
 SPLIT_WARPS: Final = 8
-"""Warps of a block of attention over a split of the context."""
+"""Warps per block of attention over a split of the context."""
 _FOR_STEP, _FOR_ROUND, _FOR_DRAFT = 0, 1, 2
 _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
-"""Of each architecture's largest common card. It sets how work is cut, never whether it is done."""
+"""Multiprocessors of each architecture's largest common card: they set how work is divided, not what is computed."""
 _SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
-"""KB of shared memory a block may have, where it is more than 99."""
+"""KB of shared memory that a block may have, where it is more than 99."""
 _TARGET: Final = re.compile(r"sm_(?P<number>[1-9][0-9]+)[af]?")
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How the kernels of a decode step are cut. The defaults are the fastest measured on an H200, one short sequence.
+    """How the work of a decode step is divided. The defaults are the fastest measured on an H200, one short sequence.
 
-    A matrix-vector kernel has one block a multiprocessor, and `ring_kb` of weights on their way to it. Bulk copies
-    bring them, up to `slot_kb` a time, where the target has those, else each thread asks for what it will use.
-    With 163 KB five slices of the output projection of Qwen3-4B's attention have room, with 162 four.
-    `splits` of the context in attention, eight warps each: beside 16 of four warps a step's attention takes 4.1 µs a
-    layer rather than 4.3 behind 100 tokens, and 26.6 rather than 25.9 behind 16000.
-    `kept_every`: of the slots of a Markov head's matrix, which each step of a chain reads, the L2 keeps one in so many
-    rather than the others: of 78 MB a third, so that a step takes 18 µs rather than 23 (1: no difference is made).
+    A matrix-vector kernel has one block per multiprocessor, and loads weights up to `ring_kb` ahead: by bulk copies of
+    up to `slot_kb` where the target has those, else each thread loads what it will use. With 163 KB five slices of the
+    output projection of Qwen3-4B's attention fit, with 162 four.
+    `splits` of the context in attention have eight warps each: compared with 16 of four warps, a step's attention takes
+    4.1 µs per layer rather than 4.3 after 100 tokens, and 26.6 rather than 25.9 after 16000.
+    `kept_every`: each step of a chain reads a Markov head's whole matrix, and the L2 keeps one in so many of its slots
+    in preference to the others: a third of 78 MB, so that a step takes 18 µs rather than 23 (1: no preference).
 
-    What was slower on an H200: rings of which two fit a multiprocessor, so that the next kernel's fills while one
-    runs (2.7 ms a step rather than 2.4: what a ring lacks in depth costs more), slots of 8 KB (3.6 ms), letting the
-    next kernel start later than when the inputs are there, and bringing into the L2 what a ring has no room for, or
-    what the next kernel begins with (by 1 % for 16 KB a block, 3 % for 64).
+    What was slower on an H200: rings of which two fit on a multiprocessor, so that the next kernel's fills while one
+    runs (2.7 ms per step rather than 2.4: the smaller depth costs more), slots of 8 KB (3.6 ms), letting the next
+    kernel start later than when the inputs are ready, and prefetching into the L2 what does not fit in a ring, or what
+    the next kernel begins with (by 1 % for 16 KB per block, 3 % for 64).
     """
 
     ring_kb: int = 163
@@ -83,11 +83,11 @@ class CudaPlan:
         match = _TARGET.fullmatch(self.target)
         if match is None or int(match["number"]) < 80:
             raise UnknownTarget(f"no CUDA kernels for `{self.target}`", "targets: sm_80 and later, such as sm_90a")
-        if not self._fitting:
+        if not self._possible_rows:
             widest = max(self._widest_ffn, self.sizes.hidden, self.sizes.q_size)
             raise UnsupportedSizes(
-                f"a row of {widest} elements has no room in a block's shared memory on {self.target}",
-                "build for an architecture with more of it, such as sm_80 or sm_90a",
+                f"a row of {widest} elements does not fit in a block's shared memory on {self.target}",
+                "build for an architecture with more shared memory, such as sm_80 or sm_90a",
             )
 
     def has(self, source: str) -> bool:
@@ -103,17 +103,17 @@ class CudaPlan:
 
     @property
     def dependent_launch(self) -> bool:
-        """Whether a kernel may start before the one ahead of it has finished."""
+        """Whether a kernel may start before the one ahead of it has finished (programmatic dependent launch)."""
         return self.architecture >= 90
 
     @property
     def bulk(self) -> bool:
-        """Whether weights are brought by bulk copies, that a warp of its own asks for."""
+        """Whether weights are loaded by bulk copies, which a dedicated warp issues."""
         return self.architecture >= 90
 
     @property
     def matvec_threads(self) -> int:
-        """Threads a block of a matrix-vector kernel."""
+        """Threads per block of a matrix-vector kernel."""
         return 32 * (_WARPS + self.bulk)
 
     @property
@@ -123,7 +123,7 @@ class CudaPlan:
 
     @property
     def rows(self) -> int:
-        """Rows of a step that share one reading of the weights: 8, or fewer where shared memory is short."""
+        """Rows of a step for which the weights are read once: 8, or fewer where shared memory is short."""
         return self._sharing(self.sizes.sequences)
 
     @property
@@ -138,7 +138,7 @@ class CudaPlan:
 
     @property
     def variants(self) -> Mapping[str, tuple[str, Mapping[str, int]]]:
-        """What is compiled once more, by module: its source, and the macros that differ."""
+        """Sources that are compiled again, by module: the source, and the macros that differ."""
         if self.round is None:
             return {}
         rows = {"ROWS": self.rows_of_round}
@@ -151,29 +151,30 @@ class CudaPlan:
     def split(self, k: int) -> int:
         """How many blocks of `down_matmul_add` share its inner dimension `k`.
 
-        Two where one would have to keep a part of its rows in shared memory, and can have the columns of both.
+        Two where a single block would have to keep part of its rows in shared memory, and has room for the columns of
+        both.
         """
         too_long = -(-(k // CHUNK) // _WARPS) > _HELD_CHUNKS
         columns = self.sizes.hidden <= _SPLIT_COLUMNS * self.matvec_blocks // 2
         return 2 if self.bulk and too_long and k % (2 * CHUNK) == 0 and columns else 1
 
     def _sharing(self, rows: int) -> int:
-        enough = [fitting for fitting in self._fitting if fitting >= rows]
-        return min(enough) if enough else max(self._fitting)
+        enough = [possible for possible in self._possible_rows if possible >= rows]
+        return min(enough) if enough else max(self._possible_rows)
 
     @property
     def _widest_ffn(self) -> int:
         return max(self.sizes.ffn, 0 if self.round is None else self.round.ffn)
 
     @property
-    def _fitting(self) -> list[int]:
+    def _possible_rows(self) -> list[int]:
         s = self.sizes
         widths = ((s.hidden, 2), (self._widest_ffn, 1), (s.q_size, 1))
-        most = self._shared_bytes - _LEAST_RING
-        return [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= most for k, parts in widths)]
+        limit = self._shared_bytes - _MIN_RING
+        return [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= limit for k, parts in widths)]
 
     def matvec_shared_mem(self, k: int, rows: int, *, pairs: bool = False) -> int:
-        """Bytes of dynamic shared memory of a matrix-vector kernel for `rows` rows whose inner dimension is `k`.
+        """Bytes of dynamic shared memory of a matrix-vector kernel for `rows` rows with the inner dimension `k`.
 
         `pairs`: it computes two products for each output.
         """
@@ -186,9 +187,9 @@ class CudaPlan:
         return _SHARED_MEM.get(self.architecture, 99) * 1024
 
     def _work(self, k: int, rows: int, parts: int) -> int:
-        """Bytes of barriers, inputs and sums: what a block's shared memory holds beside the ring."""
+        """Bytes of barriers, inputs and sums: what a block's shared memory holds besides the ring."""
         left = max(0, -(-(k // CHUNK) // _WARPS) + 1 - _HELD_CHUNKS)
-        sums = 2 * _BATCH * (_WARPS * rows * (parts * _TILE + _SUMS_APART) + _TILES_APART)
+        sums = 2 * _BATCH * (_WARPS * rows * (parts * _TILE + _SUMS_PADDING) + _TILES_PADDING)
         return _BARRIERS + rows * _WARPS * left * CHUNK * 2 + 4 * sums
 
     @property
@@ -205,12 +206,12 @@ class CudaPlan:
     def markov_slots(self) -> int:
         """Slots of the ring of the Markov head's kernel, each of eight rows of its matrix for every warp.
 
-        0 where there is no round, the rank is not a multiple of 32 up to MAX_MARKOV_RANK, or its rows have no room.
+        0 where there is no round, the rank is not a multiple of 32 up to MAX_MARKOV_RANK, or its rows do not fit.
         """
         if self.round is None or self.round.rank % CHUNK or self.round.rank > MAX_MARKOV_RANK:
             return 0
         slots = (self._shared_bytes - _MARKOV_WORK) // self._markov_slot(self.round)
-        return min(slots, _MOST_SLOTS) if slots >= 2 else 0
+        return min(slots, _MAX_SLOTS) if slots >= 2 else 0
 
     def _markov_slot(self, of: Round) -> int:
         return _TILE * _WARPS * of.rank * 2

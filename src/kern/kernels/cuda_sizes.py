@@ -8,12 +8,12 @@ from typing import Final
 from kern.manifest.errors import KernError, variant
 
 CHUNK: Final = 32
-"""Elements that a step of a matrix-vector kernel takes of its inner dimension: widths are multiples of it."""
+"""Elements of its inner dimension that one step of a matrix-vector kernel takes: widths are multiples of it."""
 HEAD_DIMS: Final = (64, 128)
 MAX_GROUP: Final = 16
-"""Most query heads a key head: the rows of a tensor-core product."""
+"""The most query heads per key head: the rows of a tensor-core product."""
 MAX_ROUND_ROWS: Final = 32
-"""Most rows of a round: attention has a lane for each."""
+"""The most rows of a round: attention has a lane for each."""
 
 
 UnsupportedSizes = variant(KernError, "unsupported-sizes", "The CUDA kernels do not support a size.")
@@ -21,7 +21,7 @@ UnsupportedSizes = variant(KernError, "unsupported-sizes", "The CUDA kernels do 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A transformer's sizes in elements. `sequences` is the most that decode at once."""
+    """A transformer's sizes in elements. `sequences` is how many decode at once, at most."""
 
     hidden: int
     ffn: int
@@ -39,17 +39,17 @@ class Sizes:
         """Raises UnsupportedSizes."""
         if self.head_dim not in HEAD_DIMS:
             raise UnsupportedSizes(
-                f"head_dim is {self.head_dim}", f"the CUDA kernels take {' and '.join(map(str, HEAD_DIMS))}"
+                f"head_dim is {self.head_dim}", f"the CUDA kernels support {' and '.join(map(str, HEAD_DIMS))}"
             )
         if self.q_heads > MAX_GROUP * self.kv_heads:
             raise UnsupportedSizes(
                 f"{self.q_heads} query heads share {self.kv_heads} key heads",
-                f"the CUDA kernels take up to {MAX_GROUP} query heads a key head",
+                f"the CUDA kernels support up to {MAX_GROUP} query heads per key head",
             )
         for name in ("hidden", "ffn", "q_size"):
             if getattr(self, name) % CHUNK:
                 raise UnsupportedSizes(
-                    f"{name} is {getattr(self, name)}", f"the CUDA kernels take multiples of {CHUNK}"
+                    f"{name} is {getattr(self, name)}", f"the CUDA kernels support multiples of {CHUNK}"
                 )
 
 
@@ -65,7 +65,7 @@ class Round:
         """Raises UnsupportedSizes."""
         if self.rows > MAX_ROUND_ROWS:
             raise UnsupportedSizes(
-                f"a round of speculation has {self.rows} rows", f"the CUDA kernels take up to {MAX_ROUND_ROWS}"
+                f"a round of speculation has {self.rows} rows", f"the CUDA kernels support up to {MAX_ROUND_ROWS}"
             )
         if self.ffn % CHUNK:
-            raise UnsupportedSizes(f"the draft's ffn is {self.ffn}", f"the CUDA kernels take multiples of {CHUNK}")
+            raise UnsupportedSizes(f"the draft's ffn is {self.ffn}", f"the CUDA kernels support multiples of {CHUNK}")

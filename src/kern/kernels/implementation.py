@@ -16,11 +16,11 @@ Grid: TypeAlias = tuple[Expr, Expr, Expr]
 TOKENS: Final = Sym(sym="tokens")
 SEQS: Final = Sym(sym="seqs")
 ARGMAX_PARTS: Final = 64
-"""Parts into which a row is cut for its greatest element."""
+"""The parts of a row whose maxima are found in parallel."""
 ARGMAX_FIND: Final = ("out best", "out index", "logits", "vocabulary")
-"""What the step takes that finds the greatest element of each part."""
+"""What the step takes that finds the maximum of each part."""
 ARGMAX_CHOOSE: Final = ("next", "in best", "in index")
-"""What the step takes that chooses the greatest of them; then their number."""
+"""What the step takes that finds the maximum of all parts; their number follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,5 +60,5 @@ class Entry:
 
 
 def argmax_entry(name: str, *shape: Expr) -> Entry:
-    """An entry with scratch for the greatest element of each part, and its index."""
+    """An entry with scratch for the maximum of each part, and its index."""
     return Entry(name, {"best": Scratch(dtype="f32", shape=shape), "index": Scratch(dtype="i32", shape=shape)})

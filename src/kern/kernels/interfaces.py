@@ -45,8 +45,8 @@ _NORMS = "q_norm: in bf16, k_norm: in bf16"
 
 # One launch for one operation.
 _SINGLE: Final = {
-    # x [tokens, hidden] = table [vocabulary, hidden] at ids [tokens]. An id below 0, argmax's where there is no token,
-    # reads row 0, here and wherever ids are looked up: a step launched before the caller knows stays within the table
+    # x [tokens, hidden] = table [vocabulary, hidden] at ids [tokens]. An id below 0, argmax's for no token, reads
+    # row 0, here and in every lookup: a step that is launched before the caller knows of it stays within the table
     "embedding": "x: out f32, ids: in i64, table: in bf16, hidden: i32",
     # y [tokens, hidden] = x · rsqrt(mean(x²) + eps) · weight [hidden]
     "rms_norm": "y: out bf16, x: in f32, weight: in bf16, hidden: i32, eps: f32",
@@ -75,8 +75,8 @@ _SINGLE: Final = {
     # y [m, n] = x [m, k] · w [n, k]ᵀ: the interface of extern:cublaslt_bf16_tn and …_tn_f32
     "matmul": f"y: out bf16, {_PRODUCT}",
     "matmul_f32": f"y: out f32, {_PRODUCT}",
-    # next [seqs] of logits [seqs, vocabulary]: the greatest, ties to the lowest index; -infinity is a banned id. -1, no
-    # token, for a row with a NaN or +infinity, or with nothing but -infinity
+    # next [seqs] of logits [seqs, vocabulary]: the index of the maximum, the lowest of equal ones; -infinity is a
+    # banned id. -1, no token, for a row with a NaN or +infinity, or with nothing but -infinity
     "argmax": "next: out i64, logits: in f32, vocabulary: i32",
     # nll [tokens] of targets under logits [tokens, vocabulary]: NaN for a row that argmax gives -1 for, and for a
     # target outside the row; infinite for a banned target

@@ -1,4 +1,4 @@
-"""Arrays in memory: how many bytes they take, and where they may start."""
+"""Arrays in memory: their size in bytes, and their alignment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALIGNMENT: Final = 256
 
 
 def array_bytes(dtype: DType, dimensions: Iterable[int]) -> int:
-    """Bytes of a dense array; from 2⁶³ on, some number that is not below that."""
+    """Bytes of a dense array; from 2⁶³ on, some number that is at least that."""
     size = DTYPE_BYTES[dtype]
     for dimension in dimensions:
         size *= dimension

@@ -1,4 +1,4 @@
-"""Building a manifest in code: a program reads as the calls it makes."""
+"""Builds a manifest in code: a program is written as the calls it makes."""
 
 from __future__ import annotations
 
@@ -79,24 +79,24 @@ class ProgramBuilder:
 
         Raises BuilderError for a kernel that was not added, and for arguments that it does not take.
         """
-        place = f"program {self._name}, dispatch {label or len(self._dispatches)}"
+        location = f"program {self._name}, dispatch {label or len(self._dispatches)}"
         if kernel not in self._kernels:
-            raise BuilderError(f"{place}: no kernel `{kernel}` was added")
+            raise BuilderError(f"{location}: unknown kernel `{kernel}`; add it first")
         params = self._kernels[kernel].params
-        arguments += tuple(self._ordered(kernel, named, len(arguments), place))
+        arguments += tuple(self._ordered(kernel, named, len(arguments), location))
         if len(params) != len(arguments):
-            raise BuilderError(f"{place}: `{kernel}` takes {counted(len(params), 'argument')}, not {len(arguments)}")
-        args = tuple(_argument(p, a, place) for p, a in zip(params, arguments, strict=True))
+            raise BuilderError(f"{location}: `{kernel}` takes {counted(len(params), 'argument')}, not {len(arguments)}")
+        args = tuple(_argument(p, a, location) for p, a in zip(params, arguments, strict=True))
         dispatch = Dispatch(kernel=kernel, args=args)
         self._dispatches.append(dispatch if label is None else Dispatch(label=label, kernel=kernel, args=args))
 
-    def _ordered(self, kernel: str, named: Mapping[str, Argument], given: int, place: str) -> Iterator[Argument]:
+    def _ordered(self, kernel: str, named: Mapping[str, Argument], given: int, location: str) -> Iterator[Argument]:
         names = self._names[kernel][given:] if named else ()
         for name in (*named, *names):
             if name not in names:
-                raise BuilderError(f"{place}: `{kernel}` has no parameter `{name}`")
+                raise BuilderError(f"{location}: `{kernel}` has no parameter `{name}`")
             if name not in named:
-                raise BuilderError(f"{place}: no argument for the parameter `{name}` of `{kernel}`")
+                raise BuilderError(f"{location}: no argument for the parameter `{name}` of `{kernel}`")
         yield from (named[name] for name in names)
 
     def build(self) -> Program:
@@ -104,13 +104,13 @@ class ProgramBuilder:
         return Program(symbols=dict(self._bounds), dispatches=tuple(self._dispatches))
 
 
-def _argument(param: Param, argument: Argument, place: str) -> DispatchArg:
+def _argument(param: Param, argument: Argument, location: str) -> DispatchArg:
     if isinstance(argument, BufferArg | StateArg | Sym):
         return argument
     if isinstance(argument, CeilDiv | Mul | Add):
         return ExprArg(expr=argument)
     if param.scalar is None:
-        raise BuilderError(f"{place}: {argument!r} is given for the pointer `{param}`")
+        raise BuilderError(f"{location}: {argument!r} is given for the pointer `{param}`")
     return literal(param.scalar, argument)
 
 
@@ -127,7 +127,7 @@ class ManifestBuilder:
         self._programs: dict[str, ProgramBuilder] = {}
 
     def symbol(self, name: str, *, max: int, min: int = 1) -> Sym:
-        """A scalar given at each call, within `min` … `max`."""
+        """A scalar given for each call, within `min` … `max`."""
         self._new(name, "symbol", self._symbols)
         self._symbols[name] = Symbol(min=min, max=max)
         return Sym(sym=name)
@@ -178,7 +178,7 @@ class ManifestBuilder:
         return self._programs[name]
 
     def build(self) -> Manifest:
-        """Everything as one manifest, kernels that no program calls left out. It is not verified here."""
+        """The manifest, without the kernels that no program calls. It is not verified here."""
         programs = {name: program.build() for name, program in self._programs.items()}
         called = {dispatch.kernel for program in programs.values() for dispatch in program.dispatches}
         return Manifest(

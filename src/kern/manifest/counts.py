@@ -1,4 +1,4 @@
-"""Numbers, counts and quotations for people: `1,024`, `1 step`, `2 steps`, the beginning of a long name."""
+"""Numbers, counts and names in messages: `1,024`, `1 step`, `2 steps`, the beginning of a long name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 def number(value: int) -> str:
-    """`value` for people, who do not read more than some digits: `1,024`, `about 2^300`."""
+    """`value` for people: `1,024`; one of too many digits as `about 2^300`."""
     return f"{value:,}" if value.bit_length() <= 128 else f"about {'-' if value < 0 else ''}2^{value.bit_length()}"
 
 
 def counted(count: int, noun: str) -> str:
-    """`count` and the noun, in the plural unless there is one: an s, es after a hiss, ies for a consonant's y."""
+    """`count` and the noun, in the plural unless it is one: 2 steps, 2 patches, 2 entries."""
     if count == 1:
         return f"{number(count)} {noun}"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
@@ -20,7 +20,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def excerpt(text: str, most: int = 100) -> str:
-    """`text`, or the beginning of a longer one: a message quotes names, and a file may hold one of megabytes."""
+    """`text`, shortened to `most` characters: messages quote names, and a name in a file may take megabytes."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

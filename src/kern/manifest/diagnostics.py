@@ -1,4 +1,4 @@
-"""What the verifier says: one diagnostic a fault, with a stable code that can be explained."""
+"""Diagnostics: one for each error in a manifest, with a stable code that can be explained."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Path = tuple[str | int, ...]
-"""Keys and indices from the top of the manifest down to the place meant."""
+"""Keys and indices from the top of the manifest down to a value."""
 
 Anchor = Literal["value", "key"]
 
 MAX_NAME: Final = 256
-"""Longest key, in characters: keys are fields and names, and stand in messages and pointers."""
+"""Longest key, in characters: keys are fields and names, which messages and pointers contain."""
 
 
 def pointer(path: Path) -> str:
     """The JSON pointer (RFC 6901) of a path; the whole document is the empty string.
 
-    Of a longer key than a manifest may have, only the beginning: everything inside it would repeat all of it.
+    A key longer than a manifest may have is shortened, since every path inside it would repeat it.
     """
     return "".join("/" + _token(str(token)).replace("~", "~0").replace("/", "~1") for token in path)
 
@@ -29,11 +29,11 @@ def _token(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One fault: a code, the place, what is wrong and what to do.
+    """One error: a code, the location, what is wrong and how to fix it.
 
-    `anchor` says whether line and column are those of the value at `path` or of the key that names it.
-    `occurrence` is 1 for the second of two equal keys, the only case where a pointer names two places.
-    `offset` (code points) replaces the pointer's place where the text is no JSON and has no pointers.
+    `anchor`: whether line and column are those of the value at `path`, or of its key.
+    `occurrence` is 1 for the second of two equal keys, the only case where a path is ambiguous.
+    `offset` (code points) replaces the path where the text is not JSON.
     """
 
     code: str
@@ -47,7 +47,7 @@ class Diagnostic:
 
     @property
     def pointer(self) -> str:
-        """The place as a JSON pointer (RFC 6901)."""
+        """The location as a JSON pointer (RFC 6901)."""
         return pointer(self.path)
 
 
@@ -55,7 +55,7 @@ class Diagnostic:
 class Example:
     """A failing and a fixed manifest, as edits of the example manifest: JSON pointer → JSON text.
 
-    The pointer "" stands for the whole file. A pointer whose last token is not there yet adds a member.
+    The pointer "" stands for the whole file. A pointer whose last token does not exist adds a member.
     """
 
     failing: Mapping[str, str]
@@ -64,7 +64,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class FolderExample:
-    """A failing and a fixed artifact folder, each described in one line: the error is in files."""
+    """A failing and a fixed artifact folder, described in a line each: such an error needs files to show."""
 
     failing: str
     fixed: str
@@ -72,7 +72,7 @@ class FolderExample:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A kind of fault: `K` + the rule's number (two digits) + its own (two digits)."""
+    """A kind of error: `K` + the rule's number (two digits) + its own (two digits)."""
 
     id: str
     title: str

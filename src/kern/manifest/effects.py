@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kern.manifest.expressions import Expr, Sym
 from kern.manifest.operators import Extent, launch_params, operator_of
-from kern.manifest.params import Param
+from kern.manifest.params import SCALAR_RANGE, Param
 from kern.manifest.types import (
     I32,
     Arg,
@@ -28,6 +28,7 @@ from kern.manifest.types import (
     Step,
 )
 
+Kind = Literal["buffer", "state", "scratch", "parameter"]
 Given: TypeAlias = DispatchArg | ScratchArg
 """What a parameter of a launch is given: an argument of the dispatch, or what the step itself fixes."""
 
@@ -35,37 +36,31 @@ Given: TypeAlias = DispatchArg | ScratchArg
 class Access(NamedTuple):  # a tuple, since a manifest has many thousands
     """One pointer that a kernel or a launch is given, and what it may do through it.
 
-    The memory is `name` among things of its `kind`, from `offset` bytes on. A scratch is one of the dispatched
-    kernel. `extent` is the bytes that are accessed; None where that is not declared: up to the end of the array or
-    state. `param` is the parameter that takes the pointer, number `position` of the launch (or of the interface, where
-    the access is a dispatch's). `interface` is the interface parameter that the pointer comes through; None for
-    scratch.
+    The memory is `name` among things of its `kind`, from `offset` bytes on; a scratch is one of the dispatched kernel.
+    Without a dispatch, what a step forwards is of kind "parameter", named by its index in the interface. `extent` is
+    the bytes accessed; None where that is not declared: they end at the end of the array or state. `param` is the
+    parameter that takes the pointer, number `position` of the launch (of the interface, where the access is a
+    dispatch's), and says whether the memory may be read and written. `interface` is the interface parameter that the
+    pointer comes through; None for scratch.
     """
 
-    kind: Literal["buffer", "state", "scratch"]
+    kind: Kind
     name: str
     offset: int
     extent: Extent | None
+    reads: bool
+    writes: bool
     param: Param
     position: int
     interface: int | None
 
-    @property
-    def reads(self) -> bool:
-        """Whether the memory may be read."""
-        return self.param.reads
-
-    @property
-    def writes(self) -> bool:
-        """Whether the memory may be written."""
-        return self.param.writes
-
 
 @dataclass(frozen=True, slots=True)
 class LaunchEffects:
-    """The accesses of one launch: step `step` of dispatch number `dispatch` of a program."""
+    """The accesses of one launch: step `step` of `kernel`, for dispatch number `dispatch` of a program."""
 
     dispatch: int
+    kernel: str
     step: int
     accesses: tuple[Access, ...]
 
@@ -75,27 +70,30 @@ def effects(manifest: Manifest, program: str) -> Iterator[LaunchEffects]:
     for index, dispatch in enumerate(manifest.programs[program].dispatches):
         kernel = manifest.kernels.get(dispatch.kernel)
         for number, step in enumerate(() if kernel is None else kernel.impl.steps):
-            yield LaunchEffects(index, number, tuple(step_accesses(step, dispatch.args)))
+            yield LaunchEffects(index, dispatch.kernel, number, step_accesses(step, dispatch.args))
 
 
-def dispatch_accesses(kernel: Kernel, dispatch: Dispatch) -> Iterator[Access]:
+def buffers_used(manifest: Manifest, program: str) -> tuple[set[str], set[str]]:
+    """The buffers that the kernels of a program of a verified manifest may read, and those that they may write."""
+    dispatches = manifest.programs[program].dispatches
+    every = [each for one in dispatches for each in dispatch_accesses(manifest.kernels[one.kernel], one)]
+    buffers = [access for access in every if access.kind == "buffer"]
+    return {each.name for each in buffers if each.reads}, {each.name for each in buffers if each.writes}
+
+
+def dispatch_accesses(kernel: Kernel, dispatch: Dispatch) -> tuple[Access, ...]:
     """What a dispatch of `kernel` may do through its interface: an access for each buffer and state it gives."""
-    for index, (arg, param) in enumerate(zip(dispatch.args, kernel.params, strict=False)):
-        access = _access(arg, param, index, index, None)
-        if access is not None:
-            yield access
+    return _accesses(dispatch.args, kernel.params, range(len(dispatch.args)), ())
 
 
-def step_accesses(step: Step, args: Sequence[DispatchArg]) -> Iterator[Access]:
-    """What a launch of `step` does, for a dispatch with these arguments: an access for each pointer it is given."""
-    operands = given(step, args)
-    extents = _extents(step, operands)
-    for index, (arg, operand, param) in enumerate(zip(step.args, operands, launch_params(step), strict=False)):
-        if operand is not None:
-            interface = arg.arg if type(arg) is Arg else None
-            access = _access(operand, param, index, interface, extents[index] if index < len(extents) else None)
-            if access is not None:
-                yield access
+def step_accesses(step: Step, args: Sequence[DispatchArg] | None) -> tuple[Access, ...]:
+    """What a launch of `step` does, for a dispatch with these arguments: an access for each pointer it is given.
+
+    Without arguments, what it does for any dispatch.
+    """
+    operands = step.args if args is None else given(step, args)
+    interface = [arg.arg if type(arg) is Arg else None for arg in step.args]
+    return _accesses(operands, launch_params(step), interface, _extents(step, operands))
 
 
 def given(step: Step, args: Sequence[DispatchArg]) -> tuple[Given | None, ...]:
@@ -106,16 +104,17 @@ def given(step: Step, args: Sequence[DispatchArg]) -> tuple[Given | None, ...]:
     )
 
 
-def integer(operand: Given | None) -> Expr | None:
-    """The expression behind an i32 argument; None for anything else."""
+def integer(operand: Given | Arg | None) -> Expr | None:
+    """The expression behind an i32 argument; None for anything else, and for a literal out of range."""
     if type(operand) is I32:
-        return operand.i32
+        low, high = SCALAR_RANGE["i32"]
+        return operand.i32 if low <= operand.i32 <= high else None
     if type(operand) is ExprArg:
         return operand.expr
     return operand if type(operand) is Sym else None
 
 
-def _extents(step: Step, operands: Sequence[Given | None]) -> Sequence[Extent]:
+def _extents(step: Step, operands: Sequence[Given | Arg | None]) -> Sequence[Extent]:
     """The bytes of a built-in operator's operands; none for another step, whose kernel alone knows."""
     operator = operator_of(step)
     if operator is None:
@@ -124,13 +123,27 @@ def _extents(step: Step, operands: Sequence[Given | None]) -> Sequence[Extent]:
     return () if m is None or n is None or k is None else operator.extents(m, n, k)
 
 
-def _access(operand: Given, param: Param, position: int, interface: int | None, extent: Extent | None) -> Access | None:
-    if param.scalar is not None:
-        return None
-    if type(operand) is BufferArg:
-        return Access("buffer", operand.buf, operand.offset, extent, param, position, interface)
-    if type(operand) is StateArg:
-        return Access("state", operand.state, operand.offset, extent, param, position, interface)
-    if type(operand) is ScratchArg:
-        return Access("scratch", operand.scratch, operand.offset, extent, param, position, interface)
-    return None
+def _accesses(
+    operands: Sequence[Given | Arg | None],
+    params: Sequence[Param],
+    interface: Sequence[int | None],
+    extents: Sequence[Extent],
+) -> tuple[Access, ...]:
+    found = []
+    kind: Kind
+    for index, (operand, param, through) in enumerate(zip(operands, params, interface, strict=False)):
+        if param.scalar is not None:
+            continue
+        if type(operand) is BufferArg:
+            kind, name, offset = "buffer", operand.buf, operand.offset
+        elif type(operand) is StateArg:
+            kind, name, offset = "state", operand.state, operand.offset
+        elif type(operand) is ScratchArg:
+            kind, name, offset = "scratch", operand.scratch, operand.offset
+        elif type(operand) is Arg:
+            kind, name, offset = "parameter", str(operand.arg), 0
+        else:
+            continue
+        extent = extents[index] if index < len(extents) else None
+        found.append(Access(kind, name, offset, extent, param.reads, param.writes, param, index, through))
+    return tuple(found)

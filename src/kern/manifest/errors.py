@@ -14,14 +14,14 @@ _SOURCE: Final = Path(__file__).parents[3]
 
 
 def install_hint(extra: str) -> str:
-    """What to run to have an optional part of kern: `capture`, `cuda` or `gguf`."""
+    """The command that installs an optional part of kern: `capture`, `cuda` or `gguf`."""
     if (_SOURCE / "pyproject.toml").is_file():
         return f"in kern's source folder: pip install -e '.[{extra}]'"
     return f"pip install 'kern-runtime[{extra}]'"
 
 
 class KernError(Exception):
-    """Something a user can act on: what is wrong, and what to do next.
+    """An error that a user can act on: what is wrong, and what to do next.
 
     `code` names the kind of error and is stable; a family that is never raised itself has none. `exit_code` is what
     the command line exits with: 1 where the answer is no (invalid, failed), 2 for usage, unreadable files and absent

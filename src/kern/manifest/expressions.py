@@ -12,7 +12,7 @@ INT_LIMIT = 2**63
 
 
 class Wire(BaseModel):
-    """A JSON object of the manifest: frozen, nothing converted, no field unknown."""
+    """A JSON object of the manifest: frozen, without conversions or unknown fields."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
@@ -22,7 +22,7 @@ Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class NotNull:
-    """On an optional field: it may be left out, and may not be null."""
+    """On an optional field: it may be left out, but not be null."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
@@ -31,7 +31,7 @@ class NotNull:
 
 
 class Symbolic(Wire):
-    """An expression that is no constant; `+`, `*` and `over` build larger ones."""
+    """An expression that is not a constant; `+`, `*` and `over` build larger ones."""
 
     def __add__(self, other: Expr) -> Add:
         return Add(add=(cast("Expr", self), other))
@@ -79,7 +79,7 @@ class _BareName:
 
 
 TAG = "\x00"
-"""Marks the union tags that pydantic puts into an error's location, so that they can be taken out."""
+"""Marks the union tags that pydantic puts into the location of an error, so that they can be removed."""
 
 _FORMS = {"sym": Sym, "ceil_div": CeilDiv, "mul": Mul, "add": Add}
 

@@ -1,4 +1,4 @@
-"""What a process may use of the machine, where it ran into it: open files, memory, the size of files, processes."""
+"""Limits on this process, and errors caused by them: open files, memory, file size, processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LimitReached = variant(KernError, "limit-reached", "A limit on this process, suc
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """What is limited, the shell's option for it, and what the system and others say when it is reached."""
+    """What is limited, the option of `ulimit`, and the errors and phrases that show that it was reached."""
 
     what: str
     number: int
@@ -46,15 +46,15 @@ _LIMITS: Final = (
 
 
 def check_limit(error: OSError | ValueError, what: str) -> None:
-    """Raises LimitReached, which names `what` was wanted, where that is why the system refused it."""
+    """Raises LimitReached, which names `what`, if a limit is the reason for the error."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         raise LimitReached(f"{what}: {os.strerror(error.errno)}", help_for(error) or "") from error
 
 
 def help_for(error: BaseException) -> str | None:
-    """What to do about the limit behind an error, by the system's number for it or by what is said; None for others.
+    """What to do about the limit that caused an error, recognized by errno or by its text; None for other errors.
 
-    A limit that is not set does not count where its own number does not say so: then the words are about other things.
+    The text counts only where the limit is set: otherwise the same words have another cause.
     """
     for limit in _LIMITS:
         allowed = resource.getrlimit(limit.number)[0]
@@ -67,7 +67,7 @@ def help_for(error: BaseException) -> str | None:
 
 
 def _numbers(error: BaseException | None) -> set[int]:
-    """The system's numbers of an error and of those that it was made of."""
+    """The errno of an error and of those that caused it."""
     numbers: set[int] = set()
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:

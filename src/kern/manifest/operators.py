@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kern.manifest.expressions import Expr
 from kern.manifest.params import DTYPE_BYTES, Param
 from kern.manifest.types import Step
 
-Extent = tuple[Expr, ...]
-"""A number of bytes, as the product of expressions."""
+
+class Extent(NamedTuple):
+    """The bytes of a dense matrix: their number is the product of the three."""
+
+    rows: Expr
+    columns: Expr
+    item: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +28,11 @@ class MatrixProduct:
     def extents(self, m: Expr, n: Expr, k: Expr) -> tuple[Extent, Extent, Extent]:
         """The bytes of C, A and W."""
         c, a, w = (DTYPE_BYTES[param.dtype] for param in self.params[:3] if param.dtype is not None)
-        return (m, n, c), (m, k, a), (n, k, w)
+        return Extent(m, n, c), Extent(m, k, a), Extent(n, k, w)
 
-    def fits(self, params: Iterable[Param]) -> bool:
+    def fits(self, params: tuple[Param, ...]) -> bool:
         """Whether a step's parameters are these; it may ask for more alignment."""
-        return [param.unaligned for param in params] == list(self.params)
+        return params == self.params or tuple(param.unaligned for param in params) == self.params
 
 
 def _product(c: str) -> MatrixProduct:
@@ -44,7 +49,7 @@ OPERATORS: Final[Mapping[str, MatrixProduct]] = {
 
 def operator_of(step: Step) -> MatrixProduct | None:
     """The built-in operator behind a step; None for a kernel in a file and for an unknown name."""
-    return OPERATORS.get(step.extern) if step.extern is not None else None
+    return OPERATORS.get(step.operator) if step.operator is not None else None
 
 
 def launch_params(step: Step) -> tuple[Param, ...]:

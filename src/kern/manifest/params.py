@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
 from pydantic_core import PydanticCustomError, ValidationError, core_schema
@@ -38,17 +39,26 @@ class Param:
     """One parameter of an interface or of a launch.
 
     A scalar has `scalar`; a pointer has `direction` and, unless it is a bare `ptr`, `dtype`. `align` is the
-    alignment in bytes that the kernel needs of this address, where it asks for more than its dtype's.
+    alignment in bytes that the kernel requires, where it is more than that of the dtype. `reads` and
+    `writes` say whether the kernel may read and write through the pointer.
     """
 
     scalar: Scalar | None = None
     direction: Direction | None = None
     dtype: DType | None = None
     align: int | None = None
+    reads: bool = field(init=False, repr=False, compare=False)
+    writes: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Attributes, since effects read them for every access of every dispatch.
+        object.__setattr__(self, "reads", self.direction in ("in", "inout"))
+        object.__setattr__(self, "writes", self.direction in ("out", "inout"))
 
     @classmethod
+    @lru_cache(1024)
     def parse(cls, text: str) -> Param:
-        """Read a parameter string. Raises ValueError where it is none."""
+        """Read a parameter string. Raises ValueError for any other string."""
         match = _PARAM.match(text)
         if match is None:
             raise ValueError(text)
@@ -73,25 +83,15 @@ class Param:
 
     @property
     def kind(self) -> str:
-        """What must agree between a caller and a callee: the type without direction and alignment."""
+        """The type that a caller and a callee must agree on: without direction and alignment."""
         if self.scalar is not None:
             return self.scalar
         return f"buffer<{self.dtype}>" if self.dtype is not None else "ptr"
 
     @property
     def unaligned(self) -> Param:
-        """The same parameter without a demand on its alignment."""
+        """The same parameter without `align`."""
         return self if self.align is None else Param(self.scalar, self.direction, self.dtype)
-
-    @property
-    def reads(self) -> bool:
-        """Whether the kernel may read through this pointer."""
-        return self.direction in ("in", "inout")
-
-    @property
-    def writes(self) -> bool:
-        """Whether the kernel may write through this pointer."""
-        return self.direction in ("out", "inout")
 
     @property
     def alignment(self) -> int:
@@ -128,7 +128,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the parameters stand in the parameter buffer: byte offset and size of each."""
+    """Byte offset and size of each parameter in the parameter buffer."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Reading a manifest: from bytes to a `Manifest`, or to every fault of its form (rule 1)."""
+"""Reading a manifest: from bytes to a `Manifest`, or to every error in its form (rule 1)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from kern.manifest import codes
+from kern.manifest.bounds import OPERATIONS, oversized
 from kern.manifest.counts import counted
 from kern.manifest.diagnostics import MAX_NAME, Diagnostic, Path
 from kern.manifest.expressions import INT_LIMIT
-from kern.manifest.sizes import OPERATIONS, oversized
 from kern.manifest.source import Source
-from kern.manifest.structure import fault_path, structural_fault
+from kern.manifest.structure import error_path, structural_error
 from kern.manifest.types import VERSION, Manifest
 
 MAX_BYTES = 8 * 2**20
@@ -28,10 +28,10 @@ MAX_VALUES = 250_000
 """Most members and elements, as commas count them. One of 1,300 dispatches has 30,000."""
 
 MAX_NESTING = 64
-"""Deepest nesting of objects and arrays. A manifest's own form takes 8 levels, an expression 2 a level."""
+"""Deepest nesting of objects and arrays. The form of a manifest takes 8 levels, an expression 2 per operation."""
 
-MAX_FAULTS = 1000
-"""Most faults of form that are told of one file."""
+MAX_ERRORS = 1000
+"""Most errors of form that are reported for one file."""
 
 MAX_TERMS = 64
 """Most numbers and symbols in one expression, or in a shape's dimensions together."""
@@ -49,7 +49,7 @@ _DEPTH = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading gave: a manifest, or diagnostics; and the text that they point into."""
+    """The result of reading: a manifest or diagnostics, and the text that they point into."""
 
     manifest: Manifest | None
     diagnostics: tuple[Diagnostic, ...]
@@ -57,15 +57,15 @@ class Reading:
 
 
 def read(data: bytes) -> Reading:
-    """Read a manifest's bytes. Every fault of form is a diagnostic; nothing is raised."""
-    if (fault := _too_large(data)) is not None:
-        return Reading(None, (fault,), Source(""))
+    """Read a manifest's bytes. Every error of form is a diagnostic; nothing is raised."""
+    if (too_large := _too_large(data)) is not None:
+        return Reading(None, (too_large,), Source(""))
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
-        fault = codes.NOT_UTF8.at((), f"byte {error.start} is not UTF-8", "save the file as UTF-8")
-        return Reading(None, (replace(fault, offset=len(before)),), Source(data.decode(errors="replace")))
+        not_utf8 = codes.NOT_UTF8.at((), f"byte {error.start} is not UTF-8", "save the file as UTF-8")
+        return Reading(None, (replace(not_utf8, offset=len(before)),), Source(data.decode(errors="replace")))
     source = Source(text)
     if _nesting(data) > MAX_NESTING:
         return Reading(None, (_too_deep(text),), source)
@@ -82,12 +82,12 @@ def read(data: bytes) -> Reading:
         _unreadable(source) if suspect else (),
         oversized(document, MAX_NAME, MAX_TERMS) if scan.oversized else (),
     )
-    found = list(itertools.islice(unfit, MAX_FAULTS))
+    found = list(itertools.islice(unfit, MAX_ERRORS))
     more = sum(1 for _ in unfit)
     if scan.oversized and found:
         return Reading(None, _bounded(found, more, source), source)
     readable = _readable(text) if suspect else text
-    manifest, structural, others = _structure(readable, source, document, {fault.path for fault in found})
+    manifest, structural, others = _structure(readable, source, document, {one.path for one in found})
     found += structural
     if found:
         return Reading(None, _bounded(found, more + others, source), source)
@@ -95,17 +95,17 @@ def read(data: bytes) -> Reading:
 
 
 def other_version(version: int) -> Diagnostic | None:
-    """The error in a manifest of another version than ours."""
+    """The error in a manifest whose version is not ours."""
     if version == VERSION:
         return None
-    message = f"the manifest is of format version {version}, and this kern reads version {VERSION}"
+    message = f"the manifest has format version {version}, and this kern reads version {VERSION}"
     older = "build the folder again with this kern"
     help = older if version < VERSION else f"use a newer kern, or {older}"
     return codes.VERSION_UNKNOWN.at(("meta", "version"), message, help)
 
 
 def _version(document: Any) -> int:
-    """The version that a document says it has; ours where it says none."""
+    """The version in a document; ours where it has none."""
     meta = document.get("meta") if isinstance(document, dict) else None
     version = meta.get("version") if isinstance(meta, dict) else None
     return version if type(version) is int and abs(version) < INT_LIMIT else VERSION
@@ -115,34 +115,34 @@ def _too_large(data: bytes) -> Diagnostic | None:
     bounds = ("bytes", len(data), MAX_BYTES), ("values", data.count(b","), MAX_VALUES)
     for what, found, most in bounds:
         if found > most:
-            message = f"the file has {found:,} {what}, more than the {most:,} that are read"
-            help = "a manifest holds no data: put constants into the weights file"
+            message = f"the file has {found:,} {what}; the limit is {most:,}"
+            help = "a manifest holds no data: put constants in the weights file"
             return replace(codes.TOO_LARGE.at((), message, help), offset=0)
     return None
 
 
 def _bounded(found: list[Diagnostic], more: int, source: Source) -> tuple[Diagnostic, ...]:
-    """The first errors in the order of the text, and the number of the others, `more` of which are not in `found`."""
-    told = sorted(found, key=source.offset)
-    more += len(told[MAX_FAULTS:])
+    """The first errors in the order of the text, and the number of the others; `more` are not in `found`."""
+    ordered = sorted(found, key=source.offset)
+    more += len(ordered[MAX_ERRORS:])
     if not more:
-        return tuple(told)
-    message = f"{counted(more, 'more error')} of form after the first {MAX_FAULTS:,}"
-    last = replace(told[:MAX_FAULTS][-1], code=codes.TOO_MANY.id, message=message, help="fix these first")
-    return (*told[:MAX_FAULTS], last)
+        return tuple(ordered)
+    message = f"{counted(more, 'more error')} of form after the first {MAX_ERRORS:,}"
+    last = replace(ordered[:MAX_ERRORS][-1], code=codes.TOO_MANY.id, message=message, help="fix these first")
+    return (*ordered[:MAX_ERRORS], last)
 
 
 def _not_json(text: str, error: json.JSONDecodeError) -> Diagnostic:
-    place = min(error.pos, max(len(text) - 1, 0))
+    offset = min(error.pos, max(len(text) - 1, 0))
     if text.startswith("\ufeff"):
-        fault = codes.NOT_JSON.at((), "the file begins with a byte-order mark", "save it as UTF-8 without one")
-        return replace(fault, offset=0)
+        marked = codes.NOT_JSON.at((), "the file begins with a byte-order mark", "save it as UTF-8 without one")
+        return replace(marked, offset=0)
     reason = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
-    return replace(codes.NOT_JSON.at((), f"not JSON: {reason}", "see RFC 8259 for the form"), offset=place)
+    return replace(codes.NOT_JSON.at((), f"not JSON: {reason}", "see RFC 8259 for the form"), offset=offset)
 
 
 def _nesting(data: bytes) -> int:
-    """How deep objects and arrays stand inside each other, as far as the bytes are JSON.
+    """How deeply objects and arrays are nested, as far as the bytes are JSON.
 
     Without escaped quotes, every second piece between quotes is outside strings.
     """
@@ -152,17 +152,17 @@ def _nesting(data: bytes) -> int:
 
 
 def _too_deep(text: str) -> Diagnostic:
-    """The fault where nesting first exceeds the bound."""
+    """The error where nesting first exceeds the bound."""
     steps = {"[": 1, "{": 1, "]": -1, "}": -1}
     marks = [match for match in _STRING_OR_BRACKET.finditer(text) if match.group() in steps]
     depths = itertools.accumulate(steps[match.group()] for match in marks)
     deep = next(match.start() for match, depth in zip(marks, depths, strict=True) if depth > MAX_NESTING)
-    message = f"more than {MAX_NESTING} objects and arrays inside each other"
-    return replace(codes.TOO_DEEP.at((), message, "no part of a manifest nests so deep"), offset=deep)
+    message = f"objects and arrays are nested more than {MAX_NESTING} deep"
+    return replace(codes.TOO_DEEP.at((), message, "no part of a manifest needs such nesting"), offset=deep)
 
 
 class _Scan:
-    """One pass of Python's JSON reader that notes what pydantic would accept or choke on."""
+    """One pass of Python's JSON reader that notes what pydantic would accept, or fail on."""
 
     def __init__(self) -> None:
         self.repeats = False
@@ -187,7 +187,7 @@ class _Scan:
         if len(members) != len(pairs):
             self.repeats = True
         if len(pairs) == 1 and pairs[0][0] in OPERATIONS:
-            # An operand's object lives as long as the document, unless its key is repeated: so its id stands for it.
+            # An operand lives as long as the document, unless its key is repeated, so its id identifies it.
             self._terms[id(members)] = self._sum(pairs[0][1])
         elif "shape" in members:
             self._sum(members["shape"])
@@ -197,7 +197,7 @@ class _Scan:
         return members
 
     def _sum(self, operands: Any) -> int:
-        """The terms of an expression or a shape; where they are too many, `oversized` looks again."""
+        """The terms of an expression or a shape; where there are too many, `oversized` reports it."""
         terms = sum(self._terms.get(id(one), 1) for one in operands) if isinstance(operands, list) else 1
         self.oversized |= terms > MAX_TERMS
         return terms
@@ -219,26 +219,26 @@ class _Scan:
 
 
 def _repeated(source: Source) -> Iterator[Diagnostic]:
-    for path, places in source.spans.items():
-        for occurrence in range(1, len(places)):
-            if places[occurrence].key is None or places[occurrence].key == places[occurrence - 1].key:
+    for path, spans in source.spans.items():
+        for occurrence in range(1, len(spans)):
+            if spans[occurrence].key is None or spans[occurrence].key == spans[occurrence - 1].key:
                 continue
-            fault = codes.DUPLICATE_KEY.at(
+            error = codes.DUPLICATE_KEY.at(
                 path,
-                f"`{path[-1]}` stands here a second time",
-                "keep one of the two, or rename it",
+                f"duplicate key `{path[-1]}`",
+                "remove or rename one of the two",
                 anchor="key",
             )
-            yield replace(fault, occurrence=occurrence)
+            yield replace(error, occurrence=occurrence)
 
 
 def _bad_number(token: str) -> str | None:
     if token in ("NaN", "Infinity", "-Infinity"):
-        return f"{token} is no number"
+        return f"{token} is not a number"
     if re.fullmatch(r"-?\d{20,}", token):
-        return f"an integer of {len(token.lstrip('-'))} digits is beyond 2⁶³"
+        return f"an integer of {len(token.lstrip('-'))} digits does not fit in 64 bits"
     if re.fullmatch(r"-?\d[\d.eE+-]*", token) and not math.isfinite(float(token)):
-        return f"{token[:24]} is beyond what a number can hold"
+        return f"{token[:24]} is too large for a number"
     return None
 
 
@@ -247,24 +247,24 @@ def _lone_surrogates(text: str, start: int, end: int) -> Iterator[int]:
 
 
 def _unreadable(source: Source) -> Iterator[Diagnostic]:
-    """Numbers that are none or too large, and strings that hold half a character."""
-    for path, places in source.spans.items():
-        for place in places:
-            first = source.text[place.start]
-            if first not in '"[{' and (message := _bad_number(source.text[place.start : place.end])):
-                fault = codes.NUMBER.at(path, message, "write a finite number within 64 bits")
-                yield replace(fault, offset=place.start)
-            starts = [place.start] if first == '"' else []
-            for start in starts if place.key is None else [place.key, *starts]:
+    """Numbers that are not finite or too large, and strings with half a surrogate pair."""
+    for path, spans in source.spans.items():
+        for span in spans:
+            first = source.text[span.start]
+            if first not in '"[{' and (message := _bad_number(source.text[span.start : span.end])):
+                error = codes.NUMBER.at(path, message, "write a finite number within 64 bits")
+                yield replace(error, offset=span.start)
+            starts = [span.start] if first == '"' else []
+            for start in starts if span.key is None else [span.key, *starts]:
                 string = _STRING.match(source.text, start)
                 assert string is not None
                 for offset in _lone_surrogates(source.text, *string.span()):
-                    fault = codes.SURROGATE.at(path, "half of a surrogate pair", "write the character itself")
-                    yield replace(fault, offset=offset)
+                    error = codes.SURROGATE.at(path, "half of a surrogate pair", "write the character itself")
+                    yield replace(error, offset=offset)
 
 
 def _readable(text: str) -> str:
-    """The text with all of that made harmless, so that the rest is checked too. Nothing changes its place."""
+    """The text with those replaced by valid ones of the same length, so that the rest is checked too."""
 
     def harmless(match: re.Match[str]) -> str:
         token = match.group()
@@ -279,12 +279,12 @@ def _readable(text: str) -> str:
 
 
 def _structure(
-    text: str, source: Source, document: Any, told: set[Path]
+    text: str, source: Source, document: Any, reported: set[Path]
 ) -> tuple[Manifest | None, list[Diagnostic], int]:
-    """The manifest, or what of its form is wrong besides the paths already `told`, and how many more there are."""
+    """The manifest, or the errors in its form at paths not yet `reported`, and how many more there are."""
     try:
         return Manifest.model_validate_json(text), [], 0
     except ValidationError as error:
         every = error.errors(include_url=False, include_input=False)
-        new = [one for one in every if (path := fault_path(one, document)) in source.spans and path not in told]
-        return None, [structural_fault(one, document) for one in new[:MAX_FAULTS]], len(new[MAX_FAULTS:])
+        new = [one for one in every if (path := error_path(one, document)) in source.spans and path not in reported]
+        return None, [structural_error(one, document) for one in new[:MAX_ERRORS]], len(new[MAX_ERRORS:])

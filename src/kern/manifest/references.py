@@ -1,4 +1,4 @@
-"""Who uses what: one walk over the kernels and programs."""
+"""Which names a manifest mentions, and where."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kern.manifest.expressions import Expr, Interval, Sym, symbols
-from kern.manifest.params import Param
-from kern.manifest.types import BufferArg, Dispatch, ExprArg, Kernel, Manifest, Program, StateArg
+from kern.manifest.types import BufferArg, ExprArg, Kernel, Manifest, Program, StateArg
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +64,11 @@ def _needed(
 
 
 def symbol_range(manifest: Manifest, program: str, symbol: str) -> Interval:
-    """The values of a declared symbol that `program` takes."""
+    """The range of a declared symbol in `program`."""
     whole, narrowed = manifest.symbols[symbol], manifest.programs[program].symbols.get(symbol)
     low = whole.min if narrowed is None or narrowed.min is None else narrowed.min
     high = whole.max if narrowed is None or narrowed.max is None else narrowed.max
     return low, high
-
-
-def buffer_args(manifest: Manifest, dispatch: Dispatch) -> Iterator[tuple[Param, BufferArg]]:
-    """The buffers that a dispatch of a verified manifest is given, each with its parameter."""
-    pairs = zip(manifest.kernels[dispatch.kernel].params, dispatch.args, strict=True)
-    return ((param, arg) for param, arg in pairs if isinstance(arg, BufferArg))
-
-
-def buffers_used(manifest: Manifest, program: str) -> tuple[set[str], set[str]]:
-    """The buffers that a program's kernels may read, and those that they may write."""
-    read, written = set[str](), set[str]()
-    for dispatch in manifest.programs[program].dispatches:
-        for param, arg in buffer_args(manifest, dispatch):
-            read |= {arg.buf} if param.reads else set()
-            written |= {arg.buf} if param.writes else set()
-    return read, written
 
 
 def symbols_of(expressions: Iterable[Expr]) -> frozenset[str]:

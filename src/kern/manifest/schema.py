@@ -12,7 +12,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of the wire form; what the rules of verification add cannot be said in it."""
+    """JSON Schema (2020-12) of the wire form; it cannot express the rules of verification."""
     schema = Manifest.model_json_schema(by_alias=True)
     schema["$defs"]["Meta"]["properties"]["version"]["const"] = VERSION
     for kind in (schema, *schema["$defs"].values()):

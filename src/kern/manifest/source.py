@@ -1,4 +1,4 @@
-"""Places in a JSON text: the span of any JSON pointer, and the line and column of a diagnostic."""
+"""Locations in a JSON text: the span of any path, and the line and column of a diagnostic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A value's place in code points; `key` is where the name of a member begins."""
+    """The code points of a value; `key` is where the key of a member begins."""
 
     start: int
     end: int
@@ -74,14 +74,14 @@ def _members(text: str) -> Iterator[tuple[Path, Span]]:
 
 
 class Source:
-    """A manifest's text. Places are worked out when first asked for, so a valid manifest costs nothing."""
+    """The text of a manifest. Locations are computed when first needed, so a valid manifest costs nothing."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @cached_property
     def spans(self) -> Mapping[Path, Sequence[Span]]:
-        """The places of each path in a valid JSON text: several where keys are equal."""
+        """The spans of each path in a valid JSON text: several where keys are equal."""
         found: dict[Path, list[Span]] = {}
         for path, span in _members(self.text):
             found.setdefault(path, []).append(span)
@@ -92,9 +92,9 @@ class Source:
         return [0, *itertools.accumulate(len(line) + 1 for line in self.text.split("\n"))]
 
     def span(self, path: Path) -> tuple[int, int]:
-        """First and past-the-last code point of the value at `path`. Raises KeyError where there is none."""
-        place = self.spans[path][-1]
-        return place.start, place.end
+        """First and past-the-last code point of the value at `path`. Raises KeyError if there is none."""
+        span = self.spans[path][-1]
+        return span.start, span.end
 
     def location(self, offset: int) -> Location:
         """Line and column of a code point."""
@@ -102,18 +102,18 @@ class Source:
         return Location(line + 1, offset - self._line_starts[line] + 1)
 
     def offset(self, diagnostic: Diagnostic) -> int:
-        """The code point that a diagnostic points at: of its path, or of the nearest parent that is there."""
+        """The code point that a diagnostic points at: of its path, or of the nearest parent that exists."""
         if diagnostic.offset is not None:
             return diagnostic.offset
         path = diagnostic.path
         while path and path not in self.spans:
             path = path[:-1]
-        places = self.spans.get(path)
-        if places is None:
+        spans = self.spans.get(path)
+        if spans is None:
             return 0
-        place = places[min(diagnostic.occurrence, len(places) - 1)]
-        named = diagnostic.anchor == "key" and path == diagnostic.path and place.key is not None
-        return place.key if named and place.key is not None else place.start
+        span = spans[min(diagnostic.occurrence, len(spans) - 1)]
+        at_key = diagnostic.anchor == "key" and path == diagnostic.path and span.key is not None
+        return span.key if at_key and span.key is not None else span.start
 
     def locate(self, diagnostic: Diagnostic) -> Location:
         """Line and column of a diagnostic."""

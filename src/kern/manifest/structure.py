@@ -28,8 +28,8 @@ _WANTED = {
 }
 
 
-def fault_path(details: ErrorDetails, document: Any) -> Path:
-    """Where the diagnostic of one of pydantic's errors will point."""
+def error_path(details: ErrorDetails, document: Any) -> Path:
+    """The path of the diagnostic for one of pydantic's errors."""
     kind, location = details["type"], details["loc"]
     if kind == "string_too_short" and location[-1] == "[key]":
         return _path(location[:-1], document)
@@ -37,7 +37,7 @@ def fault_path(details: ErrorDetails, document: Any) -> Path:
     return path[:-1] if kind == "missing" else path
 
 
-def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
+def structural_error(details: ErrorDetails, document: Any) -> Diagnostic:
     """One of pydantic's errors, about a value of `document`, as a diagnostic."""
     kind, location = details["type"], details["loc"]
     if kind == "string_too_short":
@@ -52,16 +52,16 @@ def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
             return _wrong_length(path[:-1], _value(document, path[:-1]))
         return codes.MISSING_FIELD.at(path[:-1], f"`{path[-1]}` is missing", f"add `{path[-1]}`")
     if kind == "extra_forbidden":
-        import difflib  # worth its import time only where something is misspelt
+        import difflib  # imported only where something is misspelt: it takes time
 
         close = difflib.get_close_matches(str(path[-1]), _field_names(), n=1)
-        help = f"did you mean `{close[0]}`?" if close else "remove it: every field has a meaning here"
-        return codes.UNKNOWN_FIELD.at(path, f"no field is called `{path[-1]}` here", help, anchor="key")
+        help = f"did you mean `{close[0]}`?" if close else "remove it: no field may be added to the format"
+        return codes.UNKNOWN_FIELD.at(path, f"unknown field `{path[-1]}`", help, anchor="key")
     if kind == "param":
         return codes.BAD_PARAM.at(
             path,
             f"`{excerpt(value)}` is not a parameter",
-            "write a scalar (i32 u32 i64 f32 u8), or in, out or inout with ptr or buffer<dtype>, perhaps ` align N`",
+            "write a scalar (i32 u32 i64 f32 u8), or in, out or inout with ptr or buffer<dtype>, and maybe ` align N`",
         )
     if kind in ("less_than", "greater_than_equal", "finite_number"):
         return codes.NUMBER.at(path, f"{_shown(value)} is out of range", "write a finite number within 64 bits")
@@ -69,7 +69,7 @@ def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
         expected = details.get("ctx", {}).get("expected", "")
         return codes.WRONG_TYPE.at(path, f"{_shown(value)} is not one of {expected}", "choose one of them")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return codes.WRONG_TYPE.at(path, f"{_shown(value)} has no form known here", _forms(path))
+        return codes.WRONG_TYPE.at(path, f"{_shown(value)} is not one of the forms allowed here", _forms(path))
     if kind == "too_long":
         return _wrong_length(path, value)
     wanted = _WANTED.get(kind, details["msg"])
@@ -77,7 +77,7 @@ def structural_fault(details: ErrorDetails, document: Any) -> Diagnostic:
 
 
 def _path(location: tuple[int | str, ...], document: Any) -> Path:
-    """The error's location without pydantic's own marks: walk the document and keep what is in it."""
+    """The error's location without pydantic's tags: only what is in the document."""
     path: list[int | str] = []
     here = document
     for item in location:
@@ -121,7 +121,7 @@ def _wrong_length(path: Path, value: list[Any]) -> Diagnostic:
 
 
 def _forms(path: Path) -> str:
-    """What may stand where no known form does."""
+    """The forms that are allowed at a path."""
     literal = '{"i32": v} {"u32": v} {"i64": v} {"f32": v} {"u8": v}'
     if len(path) >= 2 and path[-2] == "args":
         step = 'a step takes {"arg": i}, {"scratch": name} or a literal'

@@ -13,7 +13,7 @@ from kern.manifest.params import DType, Param, Scalar
 BufferClass = Literal["input", "output", "weight", "workspace", "carry"]
 Dim3: TypeAlias = tuple[int, int, int]
 
-EXTERN_PREFIX = "extern:"
+OPERATOR_PREFIX = "extern:"
 VERSION = 2
 
 
@@ -25,7 +25,7 @@ class Meta(Wire):
 
 
 class Symbol(Wire):
-    """A scalar given at each call, with its inclusive bounds."""
+    """A scalar given for each call, with its inclusive bounds."""
 
     min: Int = 1
     max: Int
@@ -229,9 +229,9 @@ class Step(Wire):
     args: tuple[StepArg, ...]
 
     @property
-    def extern(self) -> str | None:
-        """The name of the device's built-in operator, where this step is one."""
-        return self.symbol.removeprefix(EXTERN_PREFIX) if self.symbol.startswith(EXTERN_PREFIX) else None
+    def operator(self) -> str | None:
+        """The name of the built-in operator that this step calls; None for a kernel of a file."""
+        return self.symbol.removeprefix(OPERATOR_PREFIX) if self.symbol.startswith(OPERATOR_PREFIX) else None
 
 
 class Impl(Wire):
@@ -242,7 +242,7 @@ class Impl(Wire):
 
 
 class Kernel(Wire):
-    """An interface (`params`) and the implementation behind it."""
+    """An interface (`params`) and its implementation."""
 
     params: tuple[Param, ...]
     impl: Impl

@@ -1,4 +1,4 @@
-"""Writing a manifest: a stable order, defaults left out, one buffer and one dispatch a line."""
+"""Writing a manifest: in a stable order, without defaults, one buffer or dispatch per line."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Providers: generators for model families, and the sources of their kernels."""
+"""Providers: generators of manifests and weights for model families."""

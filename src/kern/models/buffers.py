@@ -11,8 +11,7 @@ from kern.contracts.text import PAGE
 from kern.manifest.builder import Argument, ManifestBuilder
 from kern.manifest.expressions import Add, Expr, Sym
 from kern.manifest.types import BufferArg, StateArg
-from kern.models.precision import Precision
-from kern.models.weights import LAYER_WEIGHTS, weights_of
+from kern.models.weights import LAYER_WEIGHTS, Precision, weights_of
 
 Names: TypeAlias = Mapping[str, Argument]
 """Arguments by the names under which operations know them."""

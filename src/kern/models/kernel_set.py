@@ -1,4 +1,4 @@
-"""From a target to kernels: which library implements the entries, and the modules compiled for it."""
+"""From a target to kernels: the library that implements the entries, and the modules compiled for it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kern.models.speculation.config import DraftConfig
 from kern.models.unfused_layers import BlockLayout
 
 HOST: Final = "host"
-"""The target that stands for this machine's own processor."""
+"""The target that means this machine's processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSet:
     """The entries' implementations, and the files that they are pinned to.
 
-    `block` is how keys and values lie in a page, for recorded kernels; None is our own kernels' layout.
+    `block` is the layout of keys and values in a page, for recorded kernels; None is our own kernels' layout.
     """
 
     target: str
@@ -61,7 +61,7 @@ def is_host(target: str) -> bool:
 def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None) -> KernelSet:
     """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like, or `auto` for this machine's GPU or processor.
 
-    `draft` is the draft that they are to run too.
+    `draft` is a draft that they have to run too.
     Raises UnknownTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
@@ -87,9 +87,7 @@ def cuda_kernel_set(
     round = None if draft is None else Round(draft.rows, draft.transformer.ffn, draft.rank)
     plan = CudaPlan(target, cuda_sizes(config, limits), round=round)
     modules = compile_cuda_modules(plan)
-    hashes = _hashes(modules)
-    entries = {name: k for qk_norm in (True, False) for name, k in cuda_kernels(plan, hashes, qk_norm=qk_norm).items()}
-    return KernelSet(target, entries, modules)
+    return KernelSet(target, cuda_kernels(plan, _hashes(modules)), modules)
 
 
 def _of_this_machine() -> str:

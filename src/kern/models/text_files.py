@@ -1,4 +1,4 @@
-"""tokenizer.json and text.json: what a text caller needs beside the manifest."""
+"""tokenizer.json and text.json: what a text caller needs besides the manifest."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from pydantic import ValidationError
 
 from kern.checkpoints.checkpoint import CheckpointError, TextSource
 from kern.checkpoints.config import TransformerConfig
-from kern.contracts.text import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, fault
+from kern.contracts.text import TEXT_FILE, TOKENIZER_FILE, DecodeBytes, TextSettings, first_error
 from kern.models.buffers import BF16_BYTES
-from kern.models.precision import OWN, Precision
-from kern.models.weights import EMBEDDING, ROPE_TABLE, weights_of
+from kern.models.weights import EMBEDDING, OWN, ROPE_TABLE, Precision, weights_of
 
 
 def decode_bytes(config: TransformerConfig, precision: Precision = OWN) -> DecodeBytes:
     """What a decode step of one sequence must read: every matrix and norm once, the context's keys and values.
 
-    Of a table that is only looked up (the rope table, an untied embedding) it is one row.
+    Of a table that is only looked up (the rope table, an untied embedding) it reads one row.
     """
     weights = weights_of(config, precision)
     looked_up = weights[ROPE_TABLE].size // weights[ROPE_TABLE].shape[0]
@@ -46,7 +45,9 @@ def text_settings(config: TransformerConfig, text: TextSource, precision: Precis
             decode_bytes=decode_bytes(config, precision),
         )
     except ValidationError as error:
-        raise CheckpointError(f"the checkpoint's {fault(error)}", "correct its stop ids and its tokenizer") from error
+        raise CheckpointError(
+            f"the checkpoint's {first_error(error)}", "correct its stop ids and its tokenizer"
+        ) from error
 
 
 def write_text_files(folder: Path, settings: TextSettings, tokenizer_json: bytes | None) -> None:

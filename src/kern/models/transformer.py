@@ -1,6 +1,6 @@
 """The transformer generator: a config becomes a manifest with programs prefill, decode, score and begin.
 
-With a draft model there are those of speculation too.
+With a draft model it has those of speculation too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from kern.manifest.types import Kernel, Manifest
 from kern.models.buffers import RING, Buffers, Limits
 from kern.models.fused_layers import STEP, fused_layers, product_blocks
 from kern.models.layers import Attention, LayerTable, op, plain_layers, write, write_decoder
-from kern.models.precision import OWN
 from kern.models.speculation.draft import Draft
 from kern.models.speculation.programs import Speculation
 from kern.models.unfused_layers import BlockLayout, UnfusedBuffers, unfused_layers
+from kern.models.weights import OWN
 
 
 def build_manifest(
@@ -31,11 +31,11 @@ def build_manifest(
 ) -> Manifest:
     """The manifest of a transformer over the entries of `kernels` (see `kern.kernels.interfaces`).
 
-    `model` is its label. `block` says how recorded kernels lay keys and values into a page; None: these are our own.
-    `draft` is a draft model to speculate with. Raises UnsupportedModel where the kernels do not take a size.
+    `model` is its label. `block` is the layout of keys and values in a page, for recorded kernels; None: our own.
+    `draft` is a draft model to speculate with. Raises UnsupportedModel for sizes that the kernels do not support.
     """
     if config.head_dim > MAX_HEAD_DIM:
-        raise UnsupportedModel(f"head_dim is {config.head_dim}", f"the kernels take up to {MAX_HEAD_DIM}")
+        raise UnsupportedModel(f"head_dim is {config.head_dim}", f"the kernels support up to {MAX_HEAD_DIM}")
     transformer = _Transformer(config, kernels, model, limits or Limits(), block, draft)
     transformer.prefill()
     transformer.decode()

@@ -9,7 +9,7 @@ from kern.contracts.text import PAGE
 from kern.manifest.builder import Argument, ManifestBuilder
 from kern.models.buffers import BF16_BYTES, Buffers, Limits
 from kern.models.layers import Attention, LayerTable, Operation, op
-from kern.models.precision import RECORDED
+from kern.models.weights import RECORDED
 
 
 @dataclass(frozen=True, slots=True)

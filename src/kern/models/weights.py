@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +18,8 @@ from kern.checkpoints.config import Shape, TransformerConfig, parameter_shapes
 from kern.checkpoints.rope import turns
 from kern.contracts.text import PAGE
 from kern.manifest.arrays import ALIGNMENT
-from kern.models.precision import OWN, Precision, Stored
+
+Stored = Literal["bf16", "f32"]
 
 EMBEDDING: Final = "embedding"
 ROPE_TABLE: Final = "cos_sin"
@@ -28,13 +29,27 @@ LAYER_WEIGHTS: Final = (
 )
 """The weights of a layer, `layers.N.input_norm` and so on; norms of queries and keys where the model has them."""
 _BLOCK: Final = 1 << 22
-"""Elements converted at once."""
+"""Elements converted at a time."""
 _ROPE_BLOCK: Final = 1 << 18
-"""Elements of the rope table computed at once, in f64."""
+"""Elements of the rope table computed at a time, in f64."""
 _MAGNITUDE: Final = np.uint16(0x7FFF)
 _INFINITY: Final = np.uint16(0x7F80)
-"""A bf16 without its sign: from here on upwards they are infinite or NaN."""
+"""The bits of a bf16 without its sign: from this value up it is infinite or NaN."""
 _DTYPES: Final[Mapping[Stored, np.dtype[Any]]] = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The dtypes that depend on the kernels: of the residual stream, and of the table of cosines and sines."""
+
+    residual: Stored
+    rope_table: Stored
+
+
+OWN: Final = Precision(residual="f32", rope_table="f32")
+"""The dtypes of our own kernels."""
+RECORDED: Final = Precision(residual="bf16", rope_table="bf16")
+"""The dtypes of recorded kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +68,7 @@ class Weight:
 
 
 def weights_of(config: TransformerConfig, precision: Precision = OWN) -> dict[str, Weight]:
-    """Every weight by name, in the order of the file. With tied embeddings there is no `lm_head`."""
+    """Every weight by name, in the order of the file; no `lm_head` with tied embeddings."""
     shapes = parameter_shapes(config)
 
     def stacked(name: str, *sources: str) -> Weight:
@@ -130,7 +145,7 @@ def write_weights(path: Path, groups: Sequence[WeightGroup], progress: Callable[
 
 
 def _header(weights: Sequence[Weight]) -> bytes:
-    """The safetensors header. Its format allows no holes, so that gaps are tensors called `padding.N`."""
+    """The safetensors header. The format allows no gaps, so padding is written as tensors called `padding.N`."""
     entries: dict[str, Any] = {}
     end = 0
 
@@ -173,7 +188,7 @@ def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
     if np.bitwise_and(block.view(np.uint16), _MAGNITUDE).max(initial=0) < _INFINITY:
         return block
     if np.isfinite(values.astype(np.float32)).all():
-        raise CheckpointError(f"{name} has a value of {np.abs(values).max():g}, which bf16 cannot hold")
+        raise CheckpointError(f"{name} has a value of {np.abs(values).max():g}, which bf16 cannot represent")
     raise CheckpointError(f"{name} has a value that is not a finite number", "fetch the checkpoint again")
 
 

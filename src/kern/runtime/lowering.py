@@ -69,8 +69,8 @@ def _dispatch(
     for number, step in enumerate(manifest.kernels[dispatch.kernel].impl.steps):
         arguments = [_value(operand, index, values, addresses) for operand in given(step, dispatch.args)]
         label = f"{where} · step {number}"
-        if step.extern is not None:
-            yield OperatorLaunch(label, step.extern, tuple(int(value) for value in arguments))
+        if step.operator is not None:
+            yield OperatorLaunch(label, step.operator, tuple(int(value) for value in arguments))
         else:
             yield _kernel_launch(label, step, arguments, values, linked[dispatch.kernel, number])
 

@@ -1,4 +1,4 @@
-"""Chat messages as the prompt that a model's own template makes of them."""
+"""Chat messages to a prompt, with the model's own chat template."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Message(TypedDict):
 
 
 def opening(system: str | None) -> list[Message]:
-    """What comes before the first turn: a system message, if there is one."""
+    """The messages before the first turn: the system message, if there is one."""
     return [] if system is None else [Message(role="system", content=system)]
 
 
@@ -27,7 +27,7 @@ def first_turn(system: str | None, text: str) -> list[Message]:
 
 
 def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
-    """The ids after which the assistant speaks; the template itself puts the model's beginning there.
+    """The ids after which the assistant answers. The template itself adds the model's begin token.
 
     Raises ChatError, NoTokenizer and NotText.
     """
@@ -35,12 +35,12 @@ def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
 
 
 def render(tokenizer: Tokenizer, messages: Sequence[Message]) -> str:
-    """The text of a chat, up to where the assistant speaks. Raises ChatError."""
+    """The text of a chat, up to the beginning of the assistant's answer. Raises ChatError."""
     from kern.text.template import rendered
 
     settings = tokenizer.settings
     if settings.chat_template is None:
-        raise ChatError("this folder has no chat template", "give a prompt as it is: `kern run` without --chat")
+        raise ChatError("this folder has no chat template", "use `kern run` without --chat")
     names: dict[str, Any] = {
         **settings.special_tokens,
         "messages": list(messages),

@@ -1,6 +1,7 @@
-"""How much longer a normalizer or a decoder of the tokenizers library may make a text.
+"""How much longer a normalizer or decoder of the tokenizers library may make a text.
 
-Both are read as the library saves them: `{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}`.
+Both are read in the form in which the library saves them: `{"type": "Replace", "pattern": {"String": " "}, "content":
+"▁"}`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _GROWTH: Final[Mapping[str, int]] = {
     "Metaspace": 1,
 }
 _OTHER: Final = 32
-"""Of kinds that do several of these things at once, or that this table does not name."""
+"""For types that combine several of these, or that are not in this table."""
 
 
 def stages(state: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """The parts of a normalizer or decoder, in the order in which they run; none for None."""
+    """The parts of a normalizer or decoder, in the order in which they run; empty for None."""
     if state is None:
         return
     if state["type"] != "Sequence":
@@ -42,7 +43,7 @@ def stages(state: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
 
 
 def growth(stage: Mapping[str, Any]) -> int:
-    """The most bytes of UTF-8 that one part makes of each byte; of an empty text, of all of it."""
+    """The maximum number of bytes of UTF-8 that one part makes of each byte, or of an empty text."""
     match stage:
         case {"type": "Replace", "pattern": {"String": str(found)}, "content": str(content)} if found:
             return max(1, -(-len(content.encode()) // len(found.encode())))
@@ -58,5 +59,5 @@ def growth(stage: Mapping[str, Any]) -> int:
 
 
 def total_growth(state: Mapping[str, Any] | None) -> int:
-    """The most bytes that all parts make of each byte."""
+    """The maximum number of bytes that all parts together make of each byte."""
     return prod(map(growth, stages(state)))

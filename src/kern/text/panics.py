@@ -1,4 +1,4 @@
-"""Native code that panics prints a report of its own; its caller says the reason in one line instead."""
+"""Hide the report that native code prints when it panics: its caller reports the reason in one line instead."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _REPORT: Final = re.compile(rb"\n?thread '[^\n]*panicked at .*", re.DOTALL)
 
 @contextmanager
 def panics_unprinted() -> Iterator[None]:
-    """Run native code with stderr kept back, and then print what it wrote without the report of a panic.
+    """Buffer stderr while native code runs, then print what it wrote, without the report of a panic.
 
-    stderr belongs to the whole process, so this is done on the main thread alone.
+    stderr is shared by the whole process, so this is done on the main thread only.
     """
     kept = _duplicate() if threading.current_thread() is threading.main_thread() else None
     if kept is None:
@@ -41,7 +41,7 @@ def panics_unprinted() -> Iterator[None]:
 
 
 def _duplicate() -> int | None:
-    """A second descriptor of stderr, None where it is closed."""
+    """A second descriptor of stderr, None if it is closed."""
     try:
         return os.dup(_STDERR)
     except OSError:

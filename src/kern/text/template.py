@@ -1,4 +1,4 @@
-"""Chat templates as transformers renders them: Jinja in its sandbox, within bounds."""
+"""Chat templates, rendered as transformers does: Jinja in its sandbox, within bounds."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from kern.text.template_bounds import Bounds, ChatError, exceeded, filter_size, 
 from kern.text.template_code import Code
 
 LARGEST_TEMPLATE: Final = 2**17
-"""Characters of a template that is compiled."""
+"""Maximum number of characters of a template."""
 _TEMPLATES: Final = 8
-"""Compiled templates that are kept."""
-_JINJAS_OWN: Final = ("_loop_vars", "_block_vars")
-"""Arguments that compiled code gives to what resolves a call, not to the function that is called."""
+"""Number of compiled templates in the cache."""
+_INTERNAL_ARGS: Final = ("_loop_vars", "_block_vars")
+"""Arguments that compiled code passes to `Environment.call`, not to the function that is called."""
 _REASON: Final = 200
 _STRFTIME: Final = 256
-"""Characters that Python lets one of a strftime format become."""
+"""Maximum number of characters that one character of a strftime format can produce."""
 
 
 def rendered(template: str, names: Mapping[str, Any]) -> str:
-    """What `template` makes of `names`. Raises ChatError, whatever it does; KeyboardInterrupt ends it at any time.
+    """`template` rendered with `names`. Every failure is a ChatError; KeyboardInterrupt ends it at any time.
 
     The environment is that of transformers (`chat_template_utils.py`): block trimming, `{% generation %}`,
     `{% break %}` and `{% continue %}`, `raise_exception`, `strftime_now`, and a `tojson` that escapes nothing for
-    HTML. A template comes with a model, so it runs in Jinja's sandbox, and within `Bounds`.
+    HTML. A template comes with a model and is not trusted, so it runs in Jinja's sandbox and within `Bounds`.
     """
     if len(template) > LARGEST_TEMPLATE:
-        raise exceeded(f"has {len(template):,} characters, and {LARGEST_TEMPLATE:,} are compiled")
+        raise exceeded(f"has {len(template):,} characters; the limit is {LARGEST_TEMPLATE:,}")
     try:
         bounds = Bounds(dict(names))
         environment = _Environment(bounds)
@@ -55,27 +55,27 @@ def rendered(template: str, names: Mapping[str, Any]) -> str:
 
 @lru_cache(_TEMPLATES)
 def _code(template: str) -> CodeType:
-    """The compiled template, which takes longer to make than a short chat takes to render."""
-    with warnings.catch_warnings(action="ignore"):  # Python warns of what it compiles, as of `1[2]`
+    """The compiled template. Compiling takes longer than rendering a short chat."""
+    with warnings.catch_warnings(action="ignore"):  # Python warns about some code, such as `1[2]`
         return _Environment(Bounds({})).compile(template)
 
 
 def _within(bounds: Bounds, pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces of the output, as long as they are within bounds."""
+    """The pieces of the output. Raises ChatError once they exceed the bounds."""
     length = 0
     for piece in pieces:
         length += len(piece)
         if length > bounds.largest:
-            raise exceeded(f"puts out more than {bounds.largest:,} characters")
+            raise exceeded(f"outputs more than {bounds.largest:,} characters")
         yield piece
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, on one line. The lines that Python's own SyntaxError counts are those of the compiled code."""
+    """The reason on one line. Line numbers of Python's own SyntaxError are those of the compiled code, so left out."""
     if isinstance(error, TemplateSyntaxError):
         return f"{one_line(error.message)} (line {error.lineno})"
-    said = error.msg if isinstance(error, SyntaxError) else error
-    return one_line(said) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+    message = error.msg if isinstance(error, SyntaxError) else error
+    return one_line(message) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
 
 
 def one_line(text: object) -> str:
@@ -85,7 +85,7 @@ def one_line(text: object) -> str:
 
 
 class _GenerationBlock(Extension):
-    """`{% generation %}…{% endgeneration %}`, which marks what the assistant says: its body is rendered."""
+    """`{% generation %}…{% endgeneration %}`, which marks the assistant's text: its body is rendered."""
 
     tags: Final = {"generation"}  # type: ignore[misc]
 
@@ -99,14 +99,14 @@ class _GenerationBlock(Extension):
 
 
 class _Namespace(Namespace):
-    """A namespace that prints without what it holds, which may change after it has been weighed."""
+    """A namespace that prints without its content, which may change after its size was checked."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """The environment of transformers' templates; what can grow goes through `bounds`."""
+    """The environment of transformers' templates; every value that can grow is checked by `bounds`."""
 
     code_generator_class = Code
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
@@ -116,7 +116,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[_GenerationBlock, "jinja2.ext.loopcontrols"],
-            finalize=self._shown,
+            finalize=self._as_text,
         )
         self.bounds, self.step, self.made = bounds, bounds.step, bounds.made  # as compiled code calls them
         self.filters |= {"sum": self._sum, "tojson": self._json}
@@ -129,17 +129,17 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = self._now
 
     def stepped(self, count: int) -> bool:
-        """True, once `count` steps are taken."""
+        """Count `count` steps. Always true."""
         self.step(count)
         return True
 
     def joined(self, autoescape: bool, values: tuple[Any, ...]) -> Any:
-        """What `~` makes of `values`."""
+        """The concatenation of `values` with `~`."""
         self.bounds.expect(sum(map(self.bounds.weigh, values)))
         return self.made(markup_join(values) if autoescape else str_join(values))
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """What a macro, a call or a block put out."""
+        """The output of a macro, a call or a block."""
         items, size = [], 0
         for piece in pieces:
             size += len(piece)
@@ -152,9 +152,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.made(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        given = {name: value for name, value in kwargs.items() if name not in _JINJAS_OWN}
-        __self.bounds.weigh((args, given))
-        args = __self.bounds.method(__obj, args, given)
+        named = {name: value for name, value in kwargs.items() if name not in _INTERNAL_ARGS}
+        __self.bounds.weigh((args, named))
+        args = __self.bounds.method(__obj, args, named)
         return __self.made(super().call(__context, __obj, *args, **kwargs))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -172,8 +172,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 
         return formatted
 
-    def _shown(self, value: Any) -> Any:
-        """A value that is put out, as text; text stays the class that it is."""
+    def _as_text(self, value: Any) -> Any:
+        """An output value as text; text keeps its class."""
         return value if isinstance(value, str) else self.made(str(value))
 
     def _lipsum(self, n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> Any:
@@ -211,7 +211,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _bounded(unbounded: _Environment, name: str) -> Callable[..., Any]:
-    """A filter that makes sure of room for its result. Taking the context, it is not run while a template compiles."""
+    """A filter that checks the size of its result. It takes the context, so Jinja does not run it at compile time."""
     bounds = unbounded.bounds
 
     @pass_context

@@ -1,4 +1,4 @@
-"""How much a chat template may do: its steps, the text it makes, and how large one value of it may be."""
+"""Limits of a chat template: its steps, the text that it produces, and the size of one value."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Final
 from kern.manifest.errors import KernError
 
 LARGEST: Final = 2**20
-"""Characters that one value, and what the template puts out, may have; or four times those it is given, if more."""
+"""Maximum number of characters of one value and of the output; or four times the input, if that is more."""
 ELEMENT: Final = 8
-"""An element of a list counts as so many characters, as many bytes as it takes."""
+"""An element of a list counts as this many characters: the bytes of a pointer."""
 TOTAL: Final = 64
-"""All that is made on the way, as a multiple of the largest value."""
+"""Maximum size of all intermediate values together, as a multiple of the largest value."""
 STEPS: Final = 2**24
-"""Statements that run, a long one counted several times, values that are made, and elements that a filter looks at."""
+"""Maximum number of steps: statements, long ones counted several times, values, and elements seen by filters."""
 INT_BITS: Final = 2**16
 MAX_PRECISION: Final = 400
 _ESCAPED: Final = 12
-"""Characters that `%r` and `%a` make of one, at most."""
+"""Maximum number of characters that `%r` and `%a` produce per character."""
 _NUMBER: Final = 400
-"""Characters of a float that is written out, at most."""
+"""Maximum number of characters of a formatted float."""
 
 _VIEWS: Final[tuple[type[Any], ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _CONTAINERS: Final[tuple[type[Any], ...]] = (list, tuple, dict, set, *_VIEWS)
-"""Classes, not abstract ones: to ask for those is to run Python for each element."""
+"""Concrete classes: checks against abstract ones would run Python code for each element."""
 
 
 class ChatError(KernError, code="chat-template", exit_code=2, help="give the prompt without a chat template"):
@@ -33,46 +33,46 @@ class ChatError(KernError, code="chat-template", exit_code=2, help="give the pro
 
 
 def exceeded(what: str) -> ChatError:
-    """The error of a template that goes beyond a bound."""
+    """The error of a template that exceeds a limit."""
     return ChatError(f"the folder's chat template {what}", "shorten the messages, or give the model another template")
 
 
 def _large_number() -> ChatError:
-    return exceeded(f"makes a whole number of more than {INT_BITS:,} bits")
+    return exceeded(f"computes an integer of more than {INT_BITS:,} bits")
 
 
 class Bounds:
-    """What one rendering may still do.
+    """The budget of one rendering.
 
-    Every value that a template can hold has at most `largest` characters, counted as if nothing in it were shared: so
-    printing, comparing and hashing one is linear in that. What is made is charged on a total, and
-    the compiled template counts what runs, so that memory and work are bounded too. A step may take as long as a
-    value is large; between two steps Ctrl-C is heeded.
+    Every value has at most `largest` characters, with shared parts counted each time, so printing, comparing and
+    hashing a value takes linear time. Each new value is also charged to a total, and the compiled template counts
+    steps, so that memory and work are bounded. A step may take time proportional to a value's size; Ctrl-C works
+    between two steps.
     """
 
-    def __init__(self, given: Any) -> None:
-        """`given` is what the template is rendered with."""
+    def __init__(self, names: Any) -> None:
+        """`names` are what the template is rendered with."""
         self._steps, self.largest = STEPS, LARGEST
-        self.largest = max(LARGEST, 4 * self._weight(given, None))
+        self.largest = max(LARGEST, 4 * self._weight(names, None))
         self._steps, self._total = STEPS, TOTAL * self.largest
 
     def step(self, count: int = 1) -> None:
-        """Take `count` steps. Raises ChatError where these were too many."""
+        """Count `count` steps. Raises ChatError if there were too many."""
         self._steps -= count
         if self._steps < 0:
             raise exceeded(f"takes more than {STEPS:,} steps")
 
     def each(self, values: Iterable[Any]) -> Iterator[Any]:
-        """`values`, a step for each as it is asked for."""
+        """`values`, with a step counted for each."""
         return _Each(self, values)
 
     def expect(self, size: int) -> None:
-        """Make sure of room for `size` characters before they are made. Raises ChatError."""
+        """Check that `size` further characters are within the total. Raises ChatError."""
         if size > self._total:
-            raise exceeded(f"makes more than {TOTAL * self.largest:,} characters on the way")
+            raise exceeded(f"makes intermediate values of more than {TOTAL * self.largest:,} characters")
 
     def made(self, value: Any) -> Any:
-        """`value`, once it is known to be within bounds and has been charged. Raises ChatError."""
+        """`value`, checked against the limits and charged to the total. Raises ChatError."""
         self.step()
         self.weigh(value)
         size = len(value) if isinstance(value, (str, bytes, dict, list, tuple)) else 1
@@ -81,7 +81,7 @@ class Bounds:
         return value
 
     def weigh(self, value: Any) -> int:
-        """The characters of `value`. Raises ChatError where these are too many."""
+        """The number of characters of `value`. Raises ChatError if it is too large."""
         return self._weight(value, self.largest)
 
     def _weight(self, value: Any, most: int | None) -> int:
@@ -104,10 +104,10 @@ class Bounds:
                 raise exceeded(f"makes a value of more than {most:,} characters")
         return total
 
-    # What multiplies: sizes before anything is made.
+    # Operations that multiply sizes: checked before they run.
 
     def operator(self, operator: str, left: Any, right: Any) -> None:
-        """Raises ChatError where the result of an operator would be too large."""
+        """Raises ChatError if the result of an operator would be too large."""
         if operator == "*":
             for value, times in ((left, right), (right, left)):
                 if isinstance(times, int) and isinstance(value, (str, bytes, list, tuple)):
@@ -119,7 +119,7 @@ class Bounds:
             self.expect(self.printf(left, right))
 
     def printf(self, text: str | bytes, values: Any) -> int:
-        """The most that `text % values` can have."""
+        """The maximum number of characters of `text % values`."""
         shown = text if isinstance(text, str) else text.decode("latin-1")
         each = (
             values if isinstance(values, tuple) else tuple(values.values()) if isinstance(values, dict) else (values,)
@@ -129,7 +129,7 @@ class Bounds:
         return len(text) + widths(shown) + stars + shown.count("%") * (_ESCAPED * longest + _NUMBER)
 
     def method(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments of a call of a text's or number's own method, once its result is known to have room."""
+        """The arguments of a method of a text or number, after a check of the size of its result."""
         owner, name = getattr(function, "__self__", None), getattr(function, "__name__", None)
         if isinstance(owner, (str, bytes)) and name == "join" and args:
             items = list(args[0])
@@ -143,7 +143,7 @@ class Bounds:
 
 
 class _Each(Iterator[Any]):
-    """Not a generator: a chain of 100,000 of those, each of the one before, crashes Python when it is freed."""
+    """Not a generator: freeing a chain of 100,000 nested generators crashes Python."""
 
     def __init__(self, bounds: Bounds, values: Iterable[Any]) -> None:
         self._step, self._values = bounds.step, values
@@ -157,7 +157,7 @@ class _Each(Iterator[Any]):
 
 
 def widths(spec: str) -> int:
-    """The sum of all numbers in a format: the most that they can pad with."""
+    """The sum of all numbers in a format: the maximum padding."""
     return sum(int(run[-9:]) if len(run) < 10 else 10**9 for run in re.findall(r"[0-9]+", spec))
 
 
@@ -170,9 +170,9 @@ def _tabs(text: Any, tabsize: int = 8) -> int:
 
 
 def replaced(text: Any, old: Any, new: Any, count: Any = -1, *_: Any) -> int:
-    """The most that `text` can have with `old` replaced."""
-    found: int = text.count(old)
-    return len(text) + (found if count is None or count < 0 else min(found, count)) * len(new)
+    """The maximum number of characters of `text` with `old` replaced."""
+    times: int = text.count(old)
+    return len(text) + (times if count is None or count < 0 else min(times, count)) * len(new)
 
 
 def _translated(text: Any, table: Any, *_: Any) -> int:
@@ -194,7 +194,7 @@ _METHODS: Final[dict[str, Callable[..., int]]] = {
 def filter_size(
     bounds: Bounds, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a filter, the filtered value first, once its result is known to have room. Raises ChatError."""
+    """The arguments of a filter, the filtered value first, after a check of the result's size. Raises ChatError."""
     if name == "join" and args:
         items = list(args[0])
         separator = args[1] if len(args) > 1 else kwargs.get("d", "")
@@ -221,7 +221,7 @@ def _batched(bounds: Bounds, value: Any, linecount: Any, fill_with: Any = None) 
 
 
 def _sliced(bounds: Bounds, value: Any, slices: Any, fill_with: Any = None) -> int:
-    bounds.step(ELEMENT * int(slices))  # each is a list, empty or not
+    bounds.step(ELEMENT * int(slices))  # each slice is a list, even if empty
     return 0
 
 
@@ -246,7 +246,7 @@ def _linked(bounds: Bounds, value: Any, *args: Any, **kwargs: Any) -> int:
 
 def _precise(bounds: Bounds, value: Any, precision: Any = 0, method: Any = "common") -> int:
     if abs(int(precision)) > MAX_PRECISION:
-        raise exceeded(f"rounds to {precision:,} places, and {MAX_PRECISION} are computed")
+        raise exceeded(f"rounds to {precision:,} digits; the limit is {MAX_PRECISION}")
     return _NUMBER
 
 
@@ -264,4 +264,4 @@ _FILTERS: Final[dict[str, Callable[..., int]]] = {
 _EACH: Final = frozenset(
     ("batch", "groupby", "map", "max", "min", "reject", "rejectattr", "select", "selectattr", "slice", "sort", "unique")
 )
-"""Filters that run Python for each element."""
+"""Filters that run Python code for each element."""

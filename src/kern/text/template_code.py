@@ -1,4 +1,4 @@
-"""Compiled chat templates: what may grow goes through the environment, and so do the steps that are taken."""
+"""Compiled chat templates: code that counts steps, and checks every value that may grow."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame, optimizeconst
 
 _NODES: Final = 8
-"""Expressions within one statement that are a step."""
+"""Expressions of one statement per step."""
 _NESTED: Final = ("body", "else_")
-"""Statements within a statement: their steps are taken where they run."""
+"""Statements within a statement: their steps are counted where they run."""
 
 
 class Code(CodeGenerator):
-    """Calls `step` of the environment at the beginning of each block and each iteration, and its `made` and `joined`
-    with literals, slices and concatenations."""
+    """Calls the environment's `step` at the beginning of each block and iteration, and its `made` and `joined` for
+    literals, slices and concatenations."""
 
     def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
         statements = list(nodes)
@@ -24,7 +24,7 @@ class Code(CodeGenerator):
         super().blockvisit(statements, frame)
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
-        if node.test is not None:  # it is evaluated for elements with which the loop's body does not run
+        if node.test is not None:  # it is also evaluated for elements that the loop's body skips
             step = nodes.EnvironmentAttribute(f"stepped({_steps(node.test)})")
             node.test = nodes.And(step, node.test).set_environment(self.environment).set_lineno(node.lineno)
         super().visit_For(node, frame)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from kern.artifact.errors import FileMissing
 from kern.artifact.folder import ArtifactFolder, open_folder
-from kern.contracts.text import TEXT_FILE, TEXT_VERSION, TOKENIZER_FILE, ContractError, TextSettings, fault
+from kern.contracts.text import TEXT_FILE, TEXT_VERSION, TOKENIZER_FILE, ContractError, TextSettings, first_error
 from kern.manifest.errors import KernError, variant
 from kern.text.tokenizer_file import TokenizerError, TokenizerFile
 
@@ -23,7 +23,7 @@ class Tokenizer:
     """The text side of a folder: its settings and, where it has one, its tokenizer."""
 
     def __init__(self, settings: TextSettings, tokenizer_json: str | None) -> None:
-        """`tokenizer_json` is the text of tokenizer.json. Raises ContractError where it is no tokenizer."""
+        """`tokenizer_json` is the text of tokenizer.json. Raises ContractError if it is invalid."""
         self.settings = settings
         self._tokenizer = None if tokenizer_json is None else _read(tokenizer_json)
 
@@ -31,15 +31,15 @@ class Tokenizer:
     def load(cls, path: str | Path | ArtifactFolder) -> Tokenizer:
         """Read text.json and tokenizer.json of the folder at `path`; an open folder stays open.
 
-        Raises ContractError where there is no text.json, either is wrong, or tokenizer.json is not the one named there;
-        ArtifactError where a file cannot be read.
+        Raises ContractError if text.json is missing, either file is invalid, or tokenizer.json has another hash than in
+        text.json; ArtifactError if a file cannot be read.
         """
         with nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path) as folder:
             settings = _settings(_text_file(folder), folder.path / TEXT_FILE)
             content = None if settings.tokenizer_sha256 is None else folder.read_text(TOKENIZER_FILE)
         if content is not None and hashlib.sha256(content.encode()).hexdigest() != settings.tokenizer_sha256:
             raise ContractError(
-                f"{folder.path / TOKENIZER_FILE} is not the file whose hash {TEXT_FILE} gives", "build the folder again"
+                f"{folder.path / TOKENIZER_FILE} does not have the hash in {TEXT_FILE}", "build the folder again"
             )
         return cls(settings, content)
 
@@ -49,7 +49,7 @@ class Tokenizer:
         return self._tokenizer is not None
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a prompt, the model's own beginning included. Raises NoTokenizer, NotText, TokenizerError."""
+        """The ids of a prompt, after the model's begin token if any. Raises NoTokenizer, NotText and TokenizerError."""
         bos = [] if self.settings.bos is None else [self.settings.bos]
         return bos + self.encode_exactly(text)
 
@@ -60,11 +60,11 @@ class Tokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise NotText(f"the text has half a character at index {error.start}", "give text in UTF-8") from None
+            raise NotText(f"the text has an unpaired surrogate at index {error.start}", "give text in UTF-8") from None
         return self._tokenizer.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, special tokens left out; nothing where the folder has no tokenizer.
+        """The text of `ids` without special tokens; empty if the folder has no tokenizer.
 
         Raises TokenizerError.
         """
@@ -72,22 +72,21 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text of ids that arrive one by one, never ending inside a character.
+    """The text of ids that arrive one by one, in complete characters.
 
-    A character of UTF-8 may be spread over several tokens. So the text of a few ids is decoded with and
-    without the new ones, and the difference is given out once it does not end in an incomplete character.
-    What comes before belongs to the text: some decoders leave out a space at the very beginning of a text, and
-    nowhere else.
+    A character may be split across several tokens. So the last few ids are decoded with and without the new ones, and
+    the difference is returned once it does not end in an incomplete character. The ids before provide context: some
+    decoders drop a space at the beginning of a text, and nowhere else.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
-        """`before` are the ids of the prompt; their text is not given out."""
+        """`before` are the ids of the prompt; their text is not returned."""
         self._tokenizer = tokenizer
         self._ids = _context(tokenizer, before)
         self._given = len(self._ids)
 
     def add(self, id: int) -> str:
-        """The text that `id` completes, which may be none."""
+        """The text that `id` completes, which may be empty."""
         self._ids.append(id)
         text = self._pending()
         if not text or text.endswith("\ufffd"):
@@ -96,7 +95,7 @@ class TextStream:
         return text
 
     def finish(self) -> str:
-        """What is left at the end: an incomplete character shows as U+FFFD."""
+        """The remaining text at the end; an incomplete character becomes U+FFFD."""
         text = self._pending()
         self._forget()
         return text
@@ -106,15 +105,15 @@ class TextStream:
         return self._tokenizer.decode(self._ids)[len(before) :]
 
     def _forget(self) -> None:
-        """Keep only the ids given out last: what follows may need them as context (a leading space)."""
+        """Keep only the ids returned last, as context for the next ones (a leading space)."""
         self._ids = self._ids[self._given :]
         self._given = len(self._ids)
 
 
 def _context(tokenizer: Tokenizer, before: Sequence[int]) -> list[int]:
-    """The last ids with a text, all of them where there is none; no ids where the last character is not whole.
+    """The last ids that have a text, or all of them if none has; no ids if the last character is incomplete.
 
-    The bytes of a character are four tokens at most: of eight, some are the character before.
+    A character has at most four tokens, so eight always include some of the character before.
     """
     count = 1
     while count < 2 * len(before):
@@ -146,7 +145,7 @@ def _text_file(folder: ArtifactFolder) -> str:
 
 
 class _Version(BaseModel):
-    """What a text.json of any form says of its form; the first one said nothing."""
+    """The version of a text.json; the first one did not have the field."""
 
     version: int = 1
 
@@ -162,4 +161,4 @@ def _settings(content: str, path: Path) -> TextSettings:
             )
         return TextSettings.model_validate_json(content)
     except ValidationError as error:
-        raise ContractError(f"{path}: {fault(error)}", "build the folder again") from error
+        raise ContractError(f"{path}: {first_error(error)}", "build the folder again") from error

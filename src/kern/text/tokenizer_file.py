@@ -1,4 +1,4 @@
-"""tokenizer.json, opened with the tokenizers library: every error of the library in one line, and bounds it lacks."""
+"""tokenizer.json, opened with the tokenizers library: its errors in one line each, and limits that it lacks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kern.text.growth import growth, stages, total_growth
 from kern.text.panics import panics_unprinted
 
 SHORT: Final = 2**18
-"""Bytes that a normalizer or a decoder may make of any text: the library takes up to 600 for each."""
+"""Bytes that a normalizer or decoder may always produce: the library uses up to 600 bytes of memory for each."""
 FACTOR: Final = 16
-"""How much longer it may make a longer text. NFKC makes 11 bytes of one at most, and Llama's normalizer 12."""
+"""Its limit per byte of a longer text. NFKC produces up to 11 bytes per byte, and Llama's normalizer 12."""
 MAX_BYTES: Final = 2**28
-"""Bytes that it may make at most: four times the longest text that is read."""
+"""Its limit in total: four times the longest text that is read."""
 _NO_UNKNOWN: Final = "\0no token for unknown characters"
 _CHEAP: Final = 64
-"""A decoder with less growth is not measured: its few ids at a time stay far below the bound."""
+"""A decoder with less growth is not checked: it decodes few ids at a time, far below the limit."""
 _NORMALIZED: Final = re.compile(rb'"normalized"\s*:\s*true|\\u00[67]')
-"""An added token that is normalized, or a letter that is escaped and may spell one."""
+"""An added token that is normalized, or an escaped letter, which may be part of that key."""
 FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
-"""What an added token says of how it is found."""
+"""The properties of an added token."""
 _ENCODE: Final = "cannot encode this text"
 
 
@@ -32,14 +32,14 @@ TokenizerError = variant(KernError, "bad-tokenizer", "tokenizer.json is invalid,
 
 
 class TokenizerFile:
-    """A tokenizer as tokenizer.json has it, without the truncation and padding that may be saved in it.
+    """The tokenizer of tokenizer.json, without the truncation and padding that may be saved in it.
 
-    The library leaves characters out that a BPE vocabulary lacks where it has no unknown token; here they are an error.
-    `pad_token` is that of the padding.
+    If a BPE vocabulary lacks a character and has no unknown token, the library drops the character; here it is an
+    error. `pad_token` is the padding's token.
     """
 
     def __init__(self, content: str | bytes) -> None:
-        """Raises TokenizerError for what is not a tokenizer, and for one that encodes a text differently each time."""
+        """Raises TokenizerError for an invalid file, and for a tokenizer that encodes a text differently each time."""
         from tokenizers import Tokenizer as Library
         from tokenizers.models import BPE
 
@@ -61,7 +61,7 @@ class TokenizerFile:
         self._decode_guarded = _guarded if any(map(_may_panic, stages(decoder))) else _reported
 
     def state(self, part: str) -> Any:
-        """A part of it as tokenizer.json has it (`normalizer`, `decoder`, `post_processor`), None without one."""
+        """The part `part` of tokenizer.json (`normalizer`, `decoder`, `post_processor`), None if there is none."""
         return _state(getattr(self._library, part))
 
     def encode(self, text: str) -> list[int]:
@@ -71,7 +71,7 @@ class TokenizerFile:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, special tokens left out. Raises TokenizerError."""
+        """The text of `ids` without special tokens. Raises TokenizerError."""
         if self._decoder_growth > _CHEAP:
             size = sum(len((self.token(id) or "").encode()) for id in ids)
             _check_bytes("decoder", size * self._decoder_growth, _most(size))
@@ -79,28 +79,28 @@ class TokenizerFile:
         return text
 
     def token(self, id: int) -> str | None:
-        """How the vocabulary spells one id (`<|im_end|>`), None for an id that it lacks."""
+        """The token of an id (`<|im_end|>`), None for an unknown id."""
         token: str | None = self._library.id_to_token(id)
         return token
 
     def id(self, token: str) -> int | None:
-        """The id of one token, None for a token that it lacks."""
+        """The id of a token, None for an unknown token."""
         id: int | None = self._library.token_to_id(token)
         return id
 
     def added_tokens(self) -> dict[str, dict[str, bool]]:
-        """The tokens that are found in a text as a whole, each with its flags."""
+        """The added tokens, each with its flags."""
         added = self._library.get_added_tokens_decoder().values()
         return {token.content: {flag: getattr(token, flag) for flag in FLAGS} for token in added}
 
 
 def _state(part: Any) -> Any:
-    """A part of a tokenizer as the library saves it, None for None."""
+    """A part of a tokenizer in the form in which the library saves it, None for None."""
     return None if part is None else json.loads(part.__getstate__())
 
 
 def with_tokens(content: bytes, tokens: Sequence[tuple[str, Mapping[str, bool]]]) -> bytes:
-    """tokenizer.json with these added tokens, each with its flags (`special`, `lstrip`); as it is where it has them.
+    """tokenizer.json with these added tokens, each with its flags (`special`, `lstrip`); unchanged if it has them.
 
     Raises TokenizerError.
     """
@@ -109,14 +109,14 @@ def with_tokens(content: bytes, tokens: Sequence[tuple[str, Mapping[str, bool]]]
 
     library = Library.from_buffer(content)
     known = {token.content: token for token in library.get_added_tokens_decoder().values()}
-    special = {text for text, token in known.items() if token.special}  # what is special stays special
-    given = [AddedToken(text, **{**flags, **({"special": True} if text in special else {})}) for text, flags in tokens]
-    missing = [token for token in given if repr(token) != repr(known.get(token.content))]
+    special = {text for text, token in known.items() if token.special}  # a special token stays special
+    added = [AddedToken(text, **{**flags, **({"special": True} if text in special else {})}) for text, flags in tokens]
+    missing = [token for token in added if repr(token) != repr(known.get(token.content))]
     if not missing:
         return content
     normalizer = _Normalizer(_state(library.normalizer))
     for token in missing:
-        normalizer.check(token.content)  # the library normalizes them when it takes them
+        normalizer.check(token.content)  # the library normalizes tokens when it adds them
     library.no_truncation()
     library.no_padding()
     _guarded("cannot take more tokens", library.add_tokens, missing)
@@ -125,7 +125,7 @@ def with_tokens(content: bytes, tokens: Sequence[tuple[str, Mapping[str, bool]]]
 
 
 def _check_added_tokens(data: bytes) -> None:
-    """Refuse added tokens that the normalizer makes too long: the library normalizes them when it reads them."""
+    """Refuse added tokens that the normalizer makes too long: the library normalizes tokens when it reads them."""
     if not _NORMALIZED.search(data):
         return
     try:
@@ -135,30 +135,30 @@ def _check_added_tokens(data: bytes) -> None:
         for text in texts:
             normalizer.check(text)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        return  # not a tokenizer: the library says why
+        return  # not a tokenizer: the library reports why
 
 
 def _check_not_empty(library: Any) -> None:
-    """Refuse added tokens that the normalizer makes empty: the library finds them everywhere, without end."""
+    """Refuse added tokens that the normalizer makes empty: the library would find them in an endless loop."""
     if library.normalizer is None:
         return
     for token in library.get_added_tokens_decoder().values():
         if token.normalized and not _guarded(_ENCODE, library.normalizer.normalize_str, token.content):
             raise TokenizerError(
-                f"the normalizer of tokenizer.json leaves nothing of the added token {token.content!r}",
-                "say of it that it is not normalized",
+                f"the normalizer of tokenizer.json makes the added token {token.content!r} empty",
+                "set its `normalized` to false",
             )
 
 
 class _Normalizer:
-    """Refuses a text that a normalizer makes too long, before the library makes it so."""
+    """Refuses a text that a normalizer would make too long, before the library does so."""
 
     def __init__(self, state: Any) -> None:
         self._stages = [(stage, growth(stage)) for stage in stages(state)]
         self._growth = prod(most for _, most in self._stages)
 
     def check(self, text: str) -> None:
-        """Raises TokenizerError. Where the text might get too long, the parts are run to see what they do."""
+        """Raises TokenizerError. If the text might become too long, the parts are run one by one to measure it."""
         size = len(text.encode())
         most = _most(size)
         if max(size, 1) * self._growth <= most:
@@ -171,7 +171,7 @@ class _Normalizer:
 
 
 def _normalizing(stage: Mapping[str, Any]) -> Callable[[str], str]:
-    """One part of a normalizer alone."""
+    """The function of one part of a normalizer."""
     from tokenizers import Tokenizer as Library
 
     alone = {"version": "1.0", "normalizer": stage, "model": {"type": "BPE", "vocab": {}, "merges": []}}
@@ -181,7 +181,7 @@ def _normalizing(stage: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 def _size_after(stage: Mapping[str, Any], factor: int, text: str, most: int) -> int:
-    """The bytes that one part makes of `text`; at least more than `most` where it makes more."""
+    """The bytes that one part makes of `text`; a number above `most` if it makes more than that."""
     match stage:
         case {"type": "Replace", "content": str(content)}:
             without, marked = (
@@ -197,7 +197,7 @@ def _size_after(stage: Mapping[str, Any], factor: int, text: str, most: int) -> 
 
 
 def _size_in_pieces(normalize: Callable[[str], str], text: str, length: int, most: int) -> int:
-    """What is made of each `length` characters, which together is about what is made of all of them."""
+    """The sum for pieces of `length` characters, which is close to the size for the whole text."""
     size = 0
     for at in range(0, len(text), length):
         size += len(normalize(text[at : at + length]).encode())
@@ -207,31 +207,31 @@ def _size_in_pieces(normalize: Callable[[str], str], text: str, length: int, mos
 
 
 def _most(size: int) -> int:
-    """The bytes that a normalizer or a decoder may make of `size`."""
+    """The bytes that a normalizer or decoder may make of `size` bytes."""
     return min(max(SHORT, FACTOR * size), MAX_BYTES)
 
 
 def _check_bytes(part: str, size: int, most: int) -> None:
     if size > most:
         raise TokenizerError(
-            f"the {part} of tokenizer.json may make {size:,} bytes of this text, more than {most:,}",
+            f"the {part} of tokenizer.json may expand this text to {size:,} bytes; the limit is {most:,}",
             "give a shorter text, or a tokenizer that replaces less",
         )
 
 
 def _may_panic(decoder: Mapping[str, Any]) -> bool:
-    """Whether it is the decoder whose code panics where it strips more than there is."""
+    """Whether this decoder panics if it strips more characters than there are."""
     return decoder["type"] == "Strip" and bool(decoder.get("stop"))
 
 
 def _guarded(failure: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call the library where its Rust code may panic, which prints a report. Raises TokenizerError."""
+    """Call a function of the library whose Rust code may panic and print a report. Raises TokenizerError."""
     with panics_unprinted():
         return _reported(failure, call, *arguments, **options)
 
 
 def _reported(failure: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call the library. It raises Exception itself, and what is not an Exception at all for a panic."""
+    """Call the library. It raises Exception itself, and a BaseException for a panic. Raises TokenizerError."""
     try:
         return call(*arguments, **options)
     except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -239,7 +239,7 @@ def _reported(failure: str, call: Callable[..., Any], *arguments: Any, **options
     except BaseException as error:
         reason = str(error).partition("\n")[0]
         if _NO_UNKNOWN in reason:
-            reason = "the vocabulary lacks a character of it, and has no token for unknown ones"
+            reason = "it has a character that is not in the vocabulary, which has no token for unknown ones"
         raise TokenizerError(
             f"tokenizer.json {failure}: {reason}", "use the tokenizer that the model came with"
         ) from error

@@ -1,4 +1,4 @@
-"""Verifies manifests as a compiler checks programs: rules 2 to 9, all faults in one run."""
+"""Verifies manifests as strictly as a compiler checks source code: rules 2 to 9, all errors in one run."""
 
 from kern.verifier.verify import InvalidManifest, VerifiedManifest, check, verified
 

@@ -1,18 +1,15 @@
-"""Rule 7, aliases: one address given twice to a dispatch, or an operator whose result overlaps what it reads."""
+"""Rule 7, aliases: one address given twice to a dispatch, or an operator whose result overlaps its factors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from kern.manifest.diagnostics import Code, Example, Path
-from kern.manifest.types import BufferArg, Dispatch, StateArg
-from kern.verifier.found import Found
-from kern.verifier.wiring import Interface
+from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
+from kern.manifest.effects import Access
 
 
 def _folded(offset: int) -> Mapping[str, str]:
-    """A program that multiplies a part of a buffer into another part of it, `offset` bytes on."""
+    """A program that multiplies a part of a buffer into another part of it, `offset` bytes further on."""
     params = '["out buffer<bf16>", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]'
     forwarded = ", ".join(f'{{"arg": {index}}}' for index in range(6))
     launch = f'"params": {params}, "block": [1, 1, 1], "grid": [1, 1, 1], "args": [{forwarded}]'
@@ -29,10 +26,10 @@ def _folded(offset: int) -> Mapping[str, str]:
 SAME_ADDRESS = Code(
     "K0720",
     "one address for two parameters, and one of them is written",
-    "A kernel may rely on what it writes being nothing else that it is given, and data flow is checked parameter by "
-    "parameter. A kernel that works in place says so: its interface has one `inout` parameter, which its "
-    "steps may forward to several of a launch. Views of one buffer at different offsets are not refused, since only "
-    "the kernel knows how far each reaches.",
+    "A kernel may assume that what it writes is not passed to it a second time, and data flow is checked for each "
+    "parameter alone. A kernel that works in place has one `inout` parameter, which its steps may forward to several "
+    "parameters of a launch. Views of one buffer at different offsets are accepted, since the manifest does not say "
+    "how many bytes a kernel accesses from each.",
     Example(
         {"/programs/fill/dispatches/1/args/0/buf": '"mixed"', "/programs/fill/dispatches/2/args/0/buf": '"mixed"'},
         {"/programs/fill/dispatches/1/args/0/buf": '"scaled"', "/programs/fill/dispatches/2/args/0/buf": '"mixed"'},
@@ -41,54 +38,45 @@ SAME_ADDRESS = Code(
 OPERATOR_OVERLAP = Code(
     "K0721",
     "matrix product that overlaps its own factors",
-    "C takes m·n elements, A m·k and W n·k, counted from the argument's offset. Where C shares a byte with A or W, the "
-    "operator overwrites what it has yet to read. Write C elsewhere.",
+    "C has m·n elements, A m·k and W n·k, from the argument's offset on. Where C shares a byte with A or W, the "
+    "operator overwrites data that it has not read yet. Write C to other memory.",
     Example(_folded(4096), _folded(8192)),
 )
 
 
-def check(dispatch: Dispatch, interface: Interface) -> Iterator[Found]:
-    """A dispatch whose arguments are of the right number and kind."""
-    seen: dict[tuple[str, str, int], tuple[int, bool]] = {}
-    for position, _, writes in interface.pointers:
-        arg = dispatch.args[position]
-        if type(arg) is BufferArg:
-            key = ("buffer", arg.buf, arg.offset)
-        elif type(arg) is StateArg:
-            key = ("state", arg.state, arg.offset)
-        else:
+def check(accesses: Sequence[Access], path: Path) -> list[Diagnostic]:
+    """The errors in a dispatch's accesses, which all resolve."""
+    seen: dict[tuple[str, str, int], Access] = {}
+    errors = []
+    for access in accesses:
+        key = access.kind, access.name, access.offset
+        first = seen.setdefault(key, access)
+        if first is access:
             continue
-        first, written = seen.setdefault(key, (position, writes))
-        if first != position and (written or writes):
-            where = f"`{key[1]}`" + (f" at offset {key[2]}" if key[2] else "")
-            message = f"{where} is given to parameter {first} already, and the kernel writes through one of the two"
+        if first.writes or access.writes:
+            where = f"`{access.name}`" + (f" at offset {access.offset}" if access.offset else "")
+            message = (
+                f"{where} is already given to parameter {first.position}, and the kernel writes through one of them"
+            )
             help = "give it once, to an `inout` parameter that the steps forward twice, or give another buffer"
-            yield Found(SAME_ADDRESS, ("args", position), message, help)
-        seen[key] = first, written or writes
+            errors.append(SAME_ADDRESS.at((*path, "args", access.position), message, help))
+        if access.writes:
+            seen[key] = access._replace(position=first.position)
+    return errors
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The bytes that an operator takes of something named: from `start` to before `end`."""
-
-    kind: str
-    name: str
-    start: int
-    end: int
-
-    def overlaps(self, other: Extent) -> bool:
-        """Whether they share a byte."""
-        same = (self.kind, self.name) == (other.kind, other.name)
-        return same and self.start < other.end and other.start < self.end
-
-
-def overlap(operands: tuple[Extent, Extent, Extent], place: Path) -> Iterator[Found]:
-    """What of A and W the result C, the first operand, overlaps, told at `place`."""
+def overlap(operands: Sequence[tuple[Access, int]], path: Path) -> Iterator[Diagnostic]:
+    """The error that C, the first of an operator's operands, overlaps A or W; each operand comes with its size."""
     c, *factors = operands
-    found = [name for name, factor in zip("AW", factors, strict=True) if c.overlaps(factor)]
+    found = [name for name, factor in zip("AW", factors, strict=True) if _share_a_byte(*c, *factor)]
     if found:
-        message = f"C overlaps {' and '.join(found)} in `{c.name}`"
-        yield Found(OPERATOR_OVERLAP, place, message, "write the product to another buffer")
+        message = f"C overlaps {' and '.join(found)} in `{c[0].name}`"
+        yield OPERATOR_OVERLAP.at(path, message, "write the product to another buffer")
+
+
+def _share_a_byte(one: Access, size: int, other: Access, other_size: int) -> bool:
+    same = (one.kind, one.name) == (other.kind, other.name)
+    return same and one.offset < other.offset + other_size and other.offset < one.offset + size
 
 
 CODES = (SAME_ADDRESS, OPERATOR_OVERLAP)

@@ -9,7 +9,7 @@ from kern.manifest.diagnostics import Code, Diagnostic, Path
 from kern.manifest.expressions import INT_LIMIT, Expr, show, symbols
 from kern.manifest.types import Buffer, Scratch
 from kern.verifier.example import edit
-from kern.verifier.expressions import faults, interval, symbols_from_zero
+from kern.verifier.expressions import interval, symbols_from_zero
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 
@@ -22,36 +22,35 @@ SHAPE_EMPTY = Code(
 DIMENSION_ZERO = Code(
     "K0402",
     "dimension below 1",
-    "Every dimension is positive at every value of its symbols: an array without elements has no address that a "
-    "kernel could be given. Write at least 1, and take care that an addition of a negative number stays above 0.",
+    "Every dimension is positive at every value of its symbols: an array without elements has no address to pass to a "
+    "kernel. Write at least 1, and make sure that adding a negative number leaves at least 1.",
     edit("/buffers/total/shape", "[128, 0]", "[128, 1]"),
 )
 SHAPE_SYMBOL_UNKNOWN = Code(
     "K0403",
     "unknown symbol in a shape",
-    "A name in a shape is a symbol that `symbols` declares; the runtime sizes the array by its bounds. Declare the "
-    "symbol, or fix its name.",
+    "A name in a shape is a symbol declared in `symbols`; its bounds give the size of the array. Declare the symbol, "
+    "or fix its name.",
     edit("/buffers/mixed/shape", '["row", 128]', '["rows", 128]'),
 )
 WEIGHT_SYMBOL = Code(
     "K0404",
     "symbol in a weight's shape",
-    "A weight is bound to a tensor of the weights file, which has one shape and does not change with a call. Write "
-    "the numbers.",
+    "A weight is bound to a tensor in the weights file, whose shape does not depend on a call. Write numbers.",
     edit("/buffers/filter/shape", '["rows", 64]', "[128, 64]"),
 )
 ARRAY_TOO_LARGE = Code(
     "K0405",
-    "array of too many bytes",
-    "An array's bytes at the upper bounds of its symbols are reserved when the manifest is loaded, and byte counts "
-    "are kept in 63 bits. Usually a bound or a dimension has digits too many.",
+    "array too large",
+    "When a manifest is loaded, an array is allocated at the upper bounds of its symbols, and byte counts have at most "
+    "63 bits. Usually a bound or a dimension has too many digits.",
     edit("/buffers/total/shape", "[4611686018427387904]", "[128]"),
 )
 SHAPE_FACTOR = Code(
     "K0406",
     "factor or divisor below 1 in a shape",
-    "The number in `mul` and `ceil_div` is at least 1. So every expression grows with its symbols, and its bounds are "
-    "its values at theirs.",
+    "The number in `mul` and `ceil_div` is at least 1. Every expression then increases with its symbols, and its "
+    "bounds are its values at their bounds.",
     edit("/buffers/mixed/shape", '["rows", {"mul": [128, 0]}]', '["rows", {"mul": [128, 1]}]'),
 )
 
@@ -78,7 +77,7 @@ def _array(
     for index, dimension in enumerate(array.shape):
         yield from _dimension(scope, dimension, ranges, weight, (*path, index))
     if size is not None and size >= INT_LIMIT:
-        message = f"{number(size)} bytes at the upper bounds do not fit in 63 bits"
+        message = f"{number(size)} bytes at the upper bounds; the limit is 2^63 - 1"
         yield ARRAY_TOO_LARGE.at(path, message, "lower a bound or a dimension")
 
 
@@ -87,11 +86,7 @@ def _dimension(scope: Scope, dimension: Expr, ranges: SymbolRanges, weight: bool
         message = f"a weight's shape depends on `{name}`"
         yield WEIGHT_SYMBOL.at(path, message, "write the tensor's own dimensions as numbers")
         return
-    for kind, place, what in faults(dimension, path, scope.manifest.symbols):
-        if kind == "symbol":
-            yield SHAPE_SYMBOL_UNKNOWN.at(place, f"unknown symbol `{what}`", scope.names["symbol"].hint(str(what)))
-        else:
-            yield SHAPE_FACTOR.at(place, f"{what} as a factor or divisor", "write 1 or more")
+    yield from scope.expression_errors(dimension, path, SHAPE_SYMBOL_UNKNOWN, SHAPE_FACTOR)
     bounds = interval(dimension, ranges)
     if bounds is not None and bounds[0] < 1 and not symbols_from_zero(dimension, ranges):
         message = f"the dimension {show(dimension)} can be {number(bounds[0])}"

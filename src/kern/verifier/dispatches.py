@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import Final, cast
 
 from kern.manifest.counts import counted
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.expressions import Sym
+from kern.manifest.operators import operator_of
 from kern.manifest.params import Param
 from kern.manifest.types import BufferArg, Dispatch, DispatchArg, ExprArg, Literals, StateArg
 from kern.verifier import aliasing, operand_bounds, pointer_args, scalar_args
 from kern.verifier.example import edit
-from kern.verifier.expressions import faults
-from kern.verifier.found import Found
 from kern.verifier.ranges import SymbolRanges
 from kern.verifier.scope import Scope
 
@@ -36,52 +35,43 @@ _RECORD = "/programs/fill/dispatches/2"
 KERNEL_UNKNOWN = Code(
     "K0701",
     "unknown kernel",
-    "A dispatch calls a kernel that `kernels` declares, by its name there and not by the symbol in its file. Declare "
-    "the kernel, or fix its name.",
+    "A dispatch names a kernel declared in `kernels`, not the symbol in a kernel file. Declare the kernel, or fix its "
+    "name.",
     edit(f"{_SCALE}/kernel", '"scale_f32"', '"scale"'),
 )
 BUFFER_UNKNOWN = Code(
     "K0702",
     "unknown buffer",
-    "An argument names a buffer that `buffers` declares. A kernel's scratch is not one of them.",
+    "An argument names a buffer declared in `buffers`. The scratch of a kernel is not a buffer.",
     edit(f"{_SCALE}/args/1/buf", '"mix"', '"mixed"'),
 )
 STATE_UNKNOWN = Code(
     "K0703",
     "unknown state",
-    "An argument names a state that `states` declares. Buffers are named by `buf`.",
+    "An argument names a state declared in `states`. Buffers are named by `buf`.",
     edit(f"{_RECORD}/args/1/state", '"past"', '"history"'),
 )
 SYMBOL_UNKNOWN = Code(
     "K0704",
     "unknown symbol in an argument",
-    "A scalar argument is computed from symbols that `symbols` declares; their bounds show that it fits. Declare the "
-    "symbol, or fix its name.",
+    "A scalar argument is computed from symbols declared in `symbols`; their bounds prove that it fits its type. "
+    "Declare the symbol, or fix its name.",
     edit(f"{_RECORD}/args/2/sym", '"begin"', '"start"'),
 )
 ARGUMENT_COUNT = Code(
     "K0705",
-    "dispatch arguments and interface differ in number",
-    "A dispatch gives one argument for each parameter of the kernel's interface, in the same order. The parameters of "
-    "single launches behind it do not count.",
+    "wrong number of dispatch arguments",
+    "A dispatch has one argument for each parameter of the kernel's interface, in the same order. The parameters of "
+    "its steps do not count.",
     edit(f"{_SCALE}/args", '[{"buf": "scaled"}, {"buf": "mixed"}]',
          '[{"buf": "scaled"}, {"buf": "mixed"}, {"f32": 0.5}]'),
 )  # fmt: skip
-ARGUMENT_KIND = Code(
-    "K0706",
-    "dispatch argument of another kind",
-    "A `buffer<dtype>` takes a buffer, a `ptr` takes a state, and a scalar takes a symbol, an expression or a literal "
-    "of its type. An address passed as a number, or a number as an address, would go wrong only on the device.",
-    edit(f"{_SCALE}/args/2", '{"buf": "mixed"}', '{"f32": 0.5}'),
-)
-
-
 TOO_MANY_LAUNCHES = Code(
     "K0719",
     "too many launches",
-    "A dispatch makes every launch of its kernel, so a short file can ask for billions. All dispatches of all programs "
-    "together may make launches of 1,048,576 arguments, counting one more for each launch: a hundred times what large "
-    "models take. Give a kernel fewer steps, or dispatch it less often.",
+    "A dispatch runs every step of its kernel, so a short file can ask for billions of launches. The launches of all "
+    "programs together may have 1,048,576 arguments, counting one more for each launch: a hundred times what large "
+    "models need. Give a kernel fewer steps, or dispatch it less often.",
     Example(
         {
             "/kernels/record/impl/steps": f"[{', '.join([_RECORD_STEP] * 512)}]",
@@ -92,8 +82,8 @@ TOO_MANY_LAUNCHES = Code(
 )
 
 
-def check(scope: Scope) -> Iterator[Diagnostic]:
-    """Everything of rule 7."""
+def check(scope: Scope, broken: Container[str]) -> Iterator[Diagnostic]:
+    """Rule 7. The steps of `broken` kernels are not checked against their dispatches."""
     manifest = scope.manifest
     of_kernel = {
         name: sum(1 + len(step.args) for step in kernel.impl.steps) for name, kernel in manifest.kernels.items()
@@ -101,97 +91,84 @@ def check(scope: Scope) -> Iterator[Diagnostic]:
     dispatches = (dispatch for program in manifest.programs.values() for dispatch in program.dispatches)
     launched = sum(of_kernel.get(dispatch.kernel, 0) for dispatch in dispatches)
     if launched > MAX_LAUNCHED:
-        message = f"the launches of all programs have {launched:,} arguments, more than {MAX_LAUNCHED:,}"
+        message = f"the launches of all programs have {launched:,} arguments; the limit is {MAX_LAUNCHED:,}"
         yield TOO_MANY_LAUNCHES.at(("programs",), message, "give a kernel fewer steps, or dispatch it less often")
+    operators = {
+        name: [step for step in kernel.impl.steps if operator_of(step) is not None]
+        for name, kernel in manifest.kernels.items()
+        if name not in broken and launched <= MAX_LAUNCHED
+    }
     for program, body in manifest.programs.items():
         for index, dispatch in enumerate(body.dispatches):
-            for found in _dispatch(scope, program, dispatch, launched <= MAX_LAUNCHED):
-                yield found.under(("programs", program, "dispatches", index))
+            path: Path = ("programs", program, "dispatches", index)
+            errors = _dispatch(scope, program, dispatch, path) or aliasing.check(scope.accesses[program][index], path)
+            yield from errors
+            if not errors and (steps := operators.get(dispatch.kernel)):
+                yield from operand_bounds.check(scope, program, dispatch, steps, path)
 
 
-def _dispatch(scope: Scope, program: str, dispatch: Dispatch, launches: bool) -> Iterator[Found]:
-    """One dispatch; with `launches`, also the operators behind it."""
-    interface = scope.interfaces.get(dispatch.kernel)
-    if interface is None:
+def _dispatch(scope: Scope, program: str, dispatch: Dispatch, path: Path) -> list[Diagnostic]:
+    """The errors in a dispatch's references and arguments, each argument by itself."""
+    kernel = scope.manifest.kernels.get(dispatch.kernel)
+    path, errors = (*path, "args"), list[Diagnostic]()
+    if kernel is not None and len(kernel.params) == len(dispatch.args):
+        ranges, alignments = scope.ranges.programs[program], scope.alignments[dispatch.kernel]
+        for index, (arg, param) in enumerate(zip(dispatch.args, kernel.params, strict=True)):
+            errors += _argument(scope, ranges, arg, param, alignments[index], (*path, index))
+        return errors
+    if kernel is None:
         hint = scope.names["kernel"].hint(dispatch.kernel)
-        yield Found(KERNEL_UNKNOWN, ("kernel",), f"unknown kernel `{dispatch.kernel}`", hint)
-    elif len(interface.params) != len(dispatch.args):
-        message = f"{counted(len(dispatch.args), 'argument')}, and `{dispatch.kernel}` takes {len(interface.params)}"
-        yield Found(ARGUMENT_COUNT, ("args",), message, "give one for each parameter")
-        interface = None
-    if interface is None:
-        for index, arg in enumerate(dispatch.args):
-            yield from _unknown(scope, arg, ("args", index))
-        return
-    sound, ranges = True, scope.ranges.programs[program]
+        errors.append(KERNEL_UNKNOWN.at((*path[:-1], "kernel"), f"unknown kernel `{dispatch.kernel}`", hint))
+    else:
+        message = f"{counted(len(dispatch.args), 'argument')}; `{dispatch.kernel}` takes {len(kernel.params)}"
+        errors.append(ARGUMENT_COUNT.at(path, message, "give one argument for each parameter"))
     for index, arg in enumerate(dispatch.args):
-        found = _argument(scope, ranges, arg, interface.params[index], interface.alignments[index])
-        if found is not None:
-            sound, path = False, ("args", index)
-            yield from _unknown(scope, arg, path) if found is UNKNOWN else (found.within(path),)
-    if sound:
-        for found in aliasing.check(dispatch, interface):
-            sound = False
-            yield found
-    if sound and interface.externs and launches:
-        yield from operand_bounds.check(scope, program, dispatch, interface)
+        errors += _unknown(scope, arg, (*path, index))
+    return errors
 
 
-def _unknown(scope: Scope, arg: DispatchArg, path: Path) -> Iterator[Found]:
+def _unknown(scope: Scope, arg: DispatchArg, path: Path) -> Sequence[Diagnostic]:
     """Names that are not declared, and factors below 1, whatever the parameter."""
-    if isinstance(arg, BufferArg):
-        if arg.buf not in scope.manifest.buffers:
-            hint = scope.names["buffer"].hint(arg.buf)
-            yield Found(BUFFER_UNKNOWN, (*path, "buf"), f"unknown buffer `{arg.buf}`", hint)
-    elif isinstance(arg, StateArg):
-        if arg.state not in scope.manifest.states:
-            hint = scope.names["state"].hint(arg.state)
-            yield Found(STATE_UNKNOWN, (*path, "state"), f"unknown state `{arg.state}`", hint)
-    elif isinstance(arg, Sym | ExprArg):
-        place = (*path, "sym") if isinstance(arg, Sym) else (*path, "expr")
-        expr = arg.expr if isinstance(arg, ExprArg) else arg
-        for kind, where, what in faults(expr, place, scope.manifest.symbols):
-            if kind == "symbol":
-                hint = scope.names["symbol"].hint(str(what))
-                yield Found(SYMBOL_UNKNOWN, where, f"unknown symbol `{what}`", hint)
-            else:
-                yield Found(scalar_args.FACTOR, where, f"{what} as a factor or divisor", "write 1 or more")
-
-
-def _argument(scope: Scope, ranges: SymbolRanges, arg: DispatchArg, param: Param, alignment: int) -> Found | None:
-    """The first fault of one argument; UNKNOWN where a name in it is not declared."""
     # `type … is`: an isinstance that fails is slow for pydantic classes, and this runs for every argument.
     if type(arg) is BufferArg:
         if arg.buf not in scope.manifest.buffers:
-            return UNKNOWN
-        if param.dtype is None:
-            return _kind(f"the buffer `{arg.buf}`", param)
-        return pointer_args.buffer(scope, arg, param, alignment)
-    if type(arg) is StateArg:
+            hint = scope.names["buffer"].hint(arg.buf)
+            return (BUFFER_UNKNOWN.at((*path, "buf"), f"unknown buffer `{arg.buf}`", hint),)
+    elif type(arg) is StateArg:
         if arg.state not in scope.manifest.states:
-            return UNKNOWN
-        if param.scalar is not None:
-            return _kind(f"the state `{arg.state}`", param)
-        return pointer_args.state(scope, arg, param, alignment)
-    expr = arg if type(arg) is Sym else arg.expr if type(arg) is ExprArg else None
-    if expr is not None and any(True for _ in faults(expr, (), scope.manifest.symbols)):
-        return UNKNOWN
-    if param.scalar is None:
-        return _kind("a number", param)
-    if expr is not None:
-        return scalar_args.computed(expr, param.scalar, ranges)
-    return scalar_args.literal(cast("Literals", arg), param.scalar)
+            hint = scope.names["state"].hint(arg.state)
+            return (STATE_UNKNOWN.at((*path, "state"), f"unknown state `{arg.state}`", hint),)
+    elif type(arg) is Sym:
+        return scope.expression_errors(arg, (*path, "sym"), SYMBOL_UNKNOWN, scalar_args.FACTOR)
+    elif type(arg) is ExprArg:
+        return scope.expression_errors(arg.expr, (*path, "expr"), SYMBOL_UNKNOWN, scalar_args.FACTOR)
+    return ()
 
 
-def _kind(given: str, param: Param) -> Found:
-    wanted = "a number" if param.scalar is not None else "a state" if param.dtype is None else "a buffer"
-    return Found(ARGUMENT_KIND, (), f"{given} for `{param}`", f"give {wanted}")
+def _argument(
+    scope: Scope, ranges: SymbolRanges, arg: DispatchArg, param: Param, alignment: int, path: Path
+) -> Sequence[Diagnostic]:
+    """The errors in one argument for its parameter."""
+    error: Diagnostic | None
+    if type(arg) is BufferArg and arg.buf in scope.manifest.buffers:
+        error = pointer_args.buffer(scope, arg, param, alignment, path)
+    elif type(arg) is StateArg and arg.state in scope.manifest.states:
+        error = pointer_args.state(scope, arg, param, alignment, path)
+    elif errors := _unknown(scope, arg, path):
+        return errors
+    elif param.scalar is None:
+        error = pointer_args.kind("a number", param, path)
+    elif type(arg) is Sym:
+        error = scalar_args.computed(arg, param.scalar, ranges, path)
+    elif type(arg) is ExprArg:
+        error = scalar_args.computed(arg.expr, param.scalar, ranges, path)
+    else:
+        codes = scalar_args.LITERAL_TYPE, scalar_args.LITERAL_RANGE
+        error = scalar_args.literal(cast("Literals", arg), param.scalar, path, *codes)
+    return () if error is None else (error,)
 
-
-UNKNOWN = Found(BUFFER_UNKNOWN, (), "", "")
-"""Stands for the faults that `_unknown` tells."""
 
 CODES = (
-    KERNEL_UNKNOWN, BUFFER_UNKNOWN, STATE_UNKNOWN, SYMBOL_UNKNOWN, ARGUMENT_COUNT, ARGUMENT_KIND,
-    TOO_MANY_LAUNCHES, *pointer_args.CODES, *scalar_args.CODES, *operand_bounds.CODES, *aliasing.CODES,
+    KERNEL_UNKNOWN, BUFFER_UNKNOWN, STATE_UNKNOWN, SYMBOL_UNKNOWN, ARGUMENT_COUNT, TOO_MANY_LAUNCHES,
+    *pointer_args.CODES, *scalar_args.CODES, *operand_bounds.CODES, *aliasing.CODES,
 )  # fmt: skip

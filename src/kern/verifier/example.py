@@ -103,15 +103,15 @@ BASE = """\
 
 
 def edit(pointer: str, failing: str, fixed: str) -> Example:
-    """An example whose failing and fixed forms differ at one location."""
+    """An example whose failing and fixed form differ in one value."""
     return Example({pointer: failing}, {pointer: fixed})
 
 
 def edited(edits: Mapping[str, str]) -> str:
-    """BASE with JSON texts put at JSON pointers, one after the other.
+    """BASE with JSON texts put at JSON pointers, one after another.
 
-    The pointer "" stands for the whole file; a last name that is not there yet adds a member.
-    Raises KeyError where the parent is not there either.
+    The pointer "" stands for the whole file; a pointer whose last token does not exist adds a member.
+    Raises KeyError if its parent does not exist.
     """
     text = BASE
     for pointer, value in edits.items():

@@ -1,21 +1,22 @@
-"""Expressions under ranges that may be incomplete: bounds, and what is wrong inside."""
+"""Expressions under ranges that may be incomplete: bounds, and the errors in them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
-from typing import Literal, cast
+from typing import cast
 
 from kern.manifest.diagnostics import Path
 from kern.manifest.expressions import Add, CeilDiv, Expr, Interval, Mul, Sym, symbols
 
-Fault = tuple[Literal["symbol"], Path, str] | tuple[Literal["factor"], Path, int]
+ExpressionError = tuple[Path, str | int]
+"""The location, and the unknown symbol or the factor."""
 
 
 def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
-    """The exact bounds of `expr`, None where a symbol has no range or a factor is below 1.
+    """The exact bounds of `expr`, None if a symbol has no range or a factor is below 1.
 
-    A None is never a fault of its own: the rule that took the range away has spoken.
+    A None is never an error of its own: another rule has reported why.
     """
     # `type … is`: an isinstance that fails is slow for pydantic classes, and this runs for every expression.
     if type(expr) is Sym:
@@ -33,22 +34,22 @@ def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
     return (low * number, high * number) if type(expr) is Mul else (-(-low // number), -(-high // number))
 
 
-def faults(expr: Expr, path: Path, known: Container[str]) -> Iterator[Fault]:
-    """Unknown symbols and factors or divisors below 1, each with its place."""
+def errors(expr: Expr, path: Path, known: Container[str]) -> Iterator[ExpressionError]:
+    """Unknown symbols, and factors or divisors below 1, each with its location."""
     if type(expr) is Sym:
         if expr.sym not in known:
-            yield "symbol", path, expr.sym
+            yield path, expr.sym
     elif isinstance(expr, int):
         return
     elif type(expr) is Add:
         for index, part in enumerate(expr.add):
-            yield from faults(part, (*path, "add", index), known)
+            yield from errors(part, (*path, "add", index), known)
     else:
         form = "mul" if type(expr) is Mul else "ceil_div"
         inner, number = expr.mul if type(expr) is Mul else cast("CeilDiv", expr).ceil_div
-        yield from faults(inner, (*path, form, 0), known)
+        yield from errors(inner, (*path, form, 0), known)
         if number < 1:
-            yield "factor", (*path, form, 1), number
+            yield (*path, form, 1), number
 
 
 def symbols_from_zero(expr: Expr, ranges: Mapping[str, Interval]) -> list[str]:

@@ -1,14 +1,16 @@
-"""Rule 6, order: what an implementation's steps read and write of its interface and scratch, one after the other."""
+"""Rule 6, order: the reads and writes of interface parameters and scratch, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
-from kern.manifest.types import Arg, Kernel, ScratchArg, Step
+from kern.manifest.effects import Access, step_accesses
+from kern.manifest.types import Kernel
 from kern.verifier.example import edit
-from kern.verifier.operators import launch_params
-from kern.verifier.wiring import wired
+
+Step = Sequence[Access]
+"""The accesses of one step."""
 
 _SCALE = "/kernels/scale/impl/steps/0"
 _FINAL = "/kernels/summarize/impl/steps/1"
@@ -16,36 +18,35 @@ _FINAL = "/kernels/summarize/impl/steps/1"
 OUT_NEVER_WRITTEN = Code(
     "K0604",
     "`out` parameter that no step writes",
-    "The interface promises that this argument holds a result afterwards, and no step writes it. Later dispatches "
-    "would read whatever the memory held. Forward the argument to a step that writes it, or take it out of the "
-    "interface.",
+    "The interface promises that the kernel writes this argument, and no step does. Later dispatches would read "
+    "whatever was in memory. Forward the argument to a step that writes it, or remove it from the interface.",
     edit(f"{_FINAL}/args/0", '{"arg": 1}', '{"arg": 0}'),
 )
 OUT_READ_FIRST = Code(
     "K0605",
     "`out` parameter read before it is written",
-    "`out` promises that what was there before does not matter. A step that reads it before another has written it "
-    "would take in whatever was left there. Make the parameter `inout` if its old content counts.",
+    "`out` promises that the kernel does not read the previous content, and this step does, since no earlier step has "
+    "written the argument. Make the parameter `inout` if the previous content matters.",
     edit(f"{_FINAL}/params/0", '"inout buffer<f32>"', '"out buffer<f32>"'),
 )
 INOUT_NEVER_WRITTEN = Code(
     "K0606",
     "`inout` parameter that no step writes",
-    "The interface says that the kernel changes this argument, and no step does. Declare it `in`, so that callers may "
-    "pass weights and inputs and the data flow tells the truth.",
+    "The interface says that the kernel writes this argument, and no step does. Declare it `in`, so that callers may "
+    "pass weights and inputs.",
     edit(f"{_FINAL}/params/1", '"in buffer<f32>"', '"inout buffer<f32>"'),
 )
 SCRATCH_READ_FIRST = Code(
     "K0611",
     "scratch read before it is written",
-    "Scratch holds nothing when a kernel starts: others use the same memory. Write it in an earlier step, or declare "
-    "it `keep`, which makes it private, zero at load and kept between executions.",
+    "Scratch has no content when a kernel starts: other kernels use the same memory. Write it in an earlier step, or "
+    "declare it `keep`: then it is private, zero after loading, and kept between executions.",
     edit("/kernels/summarize/impl/scratch/count/keep", "false", "true"),
 )
 SCRATCH_UNUSED = Code(
     "K0612",
     "unused scratch",
-    "Memory is reserved for scratch that no step is given. Take it out, or pass it on.",
+    "Memory is reserved for scratch that no step uses. Remove it, or pass it to a step.",
     Example(
         {"/kernels/scale/impl/scratch": '{"spare": {"dtype": "f32", "shape": [128]}}'},
         {
@@ -58,103 +59,82 @@ SCRATCH_UNUSED = Code(
 KEPT_NEVER_WRITTEN = Code(
     "K0615",
     "kept scratch that no step writes",
-    "Kept scratch is zero at load, and nothing but the kernel's own steps can change it: one that they only read would "
-    "be zero for ever. Let a step write it, or give the steps a literal.",
+    "Kept scratch is zero after loading, and only the steps of its kernel can change it: if they only read it, it is "
+    "always zero. Let a step write it, or pass a literal.",
     edit(f"{_FINAL}/params/3", '"in buffer<i32>"', '"inout buffer<i32>"'),
 )
 SCRATCH_NEVER_READ = Code(
     "K0616",
     "scratch that no step reads",
-    "Scratch cannot be seen from outside its kernel, so a step that writes nothing but scratch that no step reads does "
-    "nothing. A step that must be given somewhere to put a second result, which nobody wants, is not refused.",
+    "Scratch is not visible outside its kernel, so a step that writes only scratch that no step reads has no effect. "
+    "Unread scratch is accepted where it takes a second result of a step.",
     edit("/kernels/summarize/impl/steps/1/args/2", '{"arg": 2}', '{"scratch": "part"}'),
 )
 
 
-class Flow:
-    """The order of reads and writes through one implementation, for steps whose forwarded arguments all resolve."""
+def check(kernel: Kernel, path: Path, scratch_resolves: bool) -> Iterator[Diagnostic]:
+    """The order of reads and writes through one implementation, whose forwarded arguments all resolve.
 
-    def __init__(self, kernel: Kernel, path: Path) -> None:
-        self.kernel = kernel
-        self.path = path
-        self.wired = wired(kernel)  # a scratch that is misnamed may be any of those declared
-        self.forwarded: set[int] = set()
-        self.written: set[int] = set()
-        self.scratch_used: set[str] = set()
-        self.scratch_changed: set[str] = set()
-        self.scratch_read: set[str] = set()
-        self.scratch_written = {name for name, scratch in kernel.impl.scratch.items() if scratch.keep}
-
-    def check(self) -> Iterator[Diagnostic]:
-        for index, step in enumerate(self.kernel.impl.steps):
-            yield from self._reads(step, (*self.path, "impl", "steps", index, "args"))
-            self._writes(step)
-        yield from self._never_written()
-        if self.wired:
-            yield from self._scratch()
-
-    def _scratch(self) -> Iterator[Diagnostic]:
-        wanted = self._wanted()
-        for name, scratch in self.kernel.impl.scratch.items():
-            place = (*self.path, "impl", "scratch", name)
-            if name not in self.scratch_used:
-                yield SCRATCH_UNUSED.at(place, f"no step uses `{name}`", "take it out", anchor="key")
-            elif scratch.keep and name not in self.scratch_changed:
-                message = f"no step writes `{name}`, so it is always zero"
-                yield KEPT_NEVER_WRITTEN.at(place, message, "write it in a step, or take it out", anchor="key")
-            elif name not in wanted:
-                message = f"no step reads `{name}`, and what writes it writes nothing else"
-                yield SCRATCH_NEVER_READ.at(place, message, "read it, or take it and its step out", anchor="key")
-
-    def _wanted(self) -> set[str]:
-        """The scratch that is read, or that comes with another result of a step."""
-        wanted = set(self.scratch_read)
-        for step in self.kernel.impl.steps:
-            written = [arg for arg, param in zip(step.args, launch_params(step), strict=True) if param.writes]
-            scratch = {arg.scratch for arg in written if isinstance(arg, ScratchArg)}
-            if scratch & self.scratch_read or any(isinstance(arg, Arg) for arg in written):
-                wanted |= scratch
-        return wanted
-
-    def _reads(self, step: Step, path: Path) -> Iterator[Diagnostic]:
-        for index, (arg, param) in enumerate(zip(step.args, launch_params(step), strict=True)):
-            if not param.reads:
-                continue
-            if isinstance(arg, ScratchArg):
-                self.scratch_read.add(arg.scratch)
-            if isinstance(arg, ScratchArg) and arg.scratch not in self.scratch_written:
-                self.scratch_written.add(arg.scratch)
-                if not self.wired:
-                    continue
-                message = f"no earlier step wrote `{arg.scratch}`"
-                yield SCRATCH_READ_FIRST.at((*path, index), message, "write it first, or declare it `keep`")
-            elif isinstance(arg, Arg) and arg.arg not in self.written and self._is_out(arg.arg):
-                self.written.add(arg.arg)
-                message = f"interface parameter {arg.arg} is `out`, and no earlier step wrote it"
-                yield OUT_READ_FIRST.at((*path, index), message, "write it first, or make it `inout`")
-
-    def _is_out(self, index: int) -> bool:
-        return self.kernel.params[index].direction == "out"
-
-    def _writes(self, step: Step) -> None:
-        for arg, param in zip(step.args, launch_params(step), strict=True):
-            if isinstance(arg, Arg):
-                self.forwarded.add(arg.arg)
-                if param.writes:
-                    self.written.add(arg.arg)
-            elif isinstance(arg, ScratchArg):
-                self.scratch_used.add(arg.scratch)
-                if param.writes:
-                    self.scratch_written.add(arg.scratch)
-                    self.scratch_changed.add(arg.scratch)
-
-    def _never_written(self) -> Iterator[Diagnostic]:
-        for index, param in enumerate(self.kernel.params):
-            if not param.writes or index in self.written:
-                continue
-            place = (*self.path, "params", index)
+    Without `scratch_resolves` an unknown scratch may be any of those declared, so scratch is not checked.
+    """
+    steps = [step_accesses(step, None) for step in kernel.impl.steps]
+    yield from _read_first(kernel, steps, path, scratch_resolves)
+    # An `out` parameter that a step reads was written before, or was just reported.
+    settled = {a.interface for step in steps for a in step if a.writes or _is_out(kernel, a)}
+    for index, param in enumerate(kernel.params):
+        if param.writes and index not in settled:
             code = OUT_NEVER_WRITTEN if param.direction == "out" else INOUT_NEVER_WRITTEN
-            yield code.at(place, f"no step writes `{param}`", "forward it to a step that writes it, or make it `in`")
+            help = "forward it to a step that writes it, or make it `in`"
+            yield code.at((*path, "params", index), f"no step writes `{param}`", help)
+    if scratch_resolves:
+        yield from _scratch(kernel, steps, path)
+
+
+def _is_out(kernel: Kernel, access: Access) -> bool:
+    return access.interface is not None and kernel.params[access.interface].direction == "out"
+
+
+def _read_first(kernel: Kernel, steps: Sequence[Step], path: Path, scratch_resolves: bool) -> Iterator[Diagnostic]:
+    """`out` parameters and scratch that are read before any step wrote them, each reported once."""
+    filled: set[object] = {("scratch", name) for name, scratch in kernel.impl.scratch.items() if scratch.keep}
+    filled |= {("parameter", str(i)) for i, param in enumerate(kernel.params) if param.direction != "out"}
+    for index, step in enumerate(steps):
+        for access in step:
+            key = access.kind, access.name
+            if not access.reads or key in filled:
+                continue
+            filled.add(key)
+            location = (*path, "impl", "steps", index, "args", access.position)
+            if access.kind == "parameter":
+                message = f"interface parameter {access.name} is `out`, and no earlier step writes it"
+                yield OUT_READ_FIRST.at(location, message, "write it first, or make it `inout`")
+            elif scratch_resolves:
+                message = f"no earlier step writes `{access.name}`"
+                yield SCRATCH_READ_FIRST.at(location, message, "write it first, or declare it `keep`")
+        filled.update((access.kind, access.name) for access in step if access.writes)
+
+
+def _scratch(kernel: Kernel, steps: Sequence[Step], path: Path) -> Iterator[Diagnostic]:
+    """Scratch that is not used, or only written, or only read."""
+    accesses = [access for step in steps for access in step if access.kind == "scratch"]
+    read = {access.name for access in accesses if access.reads}
+    written = {access.name for access in accesses if access.writes}
+    # Scratch that no step reads may take a second result of a step.
+    useful = set(read)
+    for step in steps:
+        results = [access for access in step if access.writes]
+        if any(access.kind == "parameter" or access.name in read for access in results):
+            useful.update(access.name for access in results)
+    for name, scratch in kernel.impl.scratch.items():
+        location = (*path, "impl", "scratch", name)
+        if name not in read | written:
+            yield SCRATCH_UNUSED.at(location, f"no step uses `{name}`", "remove it", anchor="key")
+        elif scratch.keep and name not in written:
+            message = f"no step writes `{name}`, so it is always zero"
+            yield KEPT_NEVER_WRITTEN.at(location, message, "write it in a step, or remove it", anchor="key")
+        elif name not in useful:
+            message = f"no step reads `{name}`, and no step that writes it has another result"
+            yield SCRATCH_NEVER_READ.at(location, message, "read it, or remove it and its step", anchor="key")
 
 
 CODES = (

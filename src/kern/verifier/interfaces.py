@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 from kern.manifest.arrays import ALIGNMENT
 from kern.manifest.diagnostics import Code, Diagnostic, Path
+from kern.manifest.operators import launch_params
 from kern.manifest.params import Param
-from kern.manifest.types import Arg, Kernel, Literals, ScratchArg, Step
-from kern.verifier import flow
+from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 from kern.verifier.example import edit
-from kern.verifier.operators import launch_params
 from kern.verifier.pointer_args import inside, outside
-from kern.verifier.scalars import literal_fits, range_of
+from kern.verifier.scalar_args import literal
 from kern.verifier.scope import Scope
-from kern.verifier.wiring import forwards, out_of_range
 
 _SCALE = "/kernels/scale/impl/steps/0"
 _PARTIAL = "/kernels/summarize/impl/steps/0"
@@ -22,77 +20,72 @@ _FINAL = "/kernels/summarize/impl/steps/1"
 
 ARG_OUT_OF_RANGE = Code(
     "K0601",
-    "interface argument that is not there",
-    '`{"arg": i}` forwards parameter i of the kernel\'s interface, counted from 0. Take an index that the interface '
-    "has, or add the parameter to it.",
+    "unknown interface parameter",
+    '`{"arg": i}` forwards parameter i of the kernel\'s interface, counted from 0. Use an index of the '
+    "interface, or add the parameter to it.",
     edit(f"{_SCALE}/args/2", '{"arg": 3}', '{"arg": 2}'),
 )
 ARG_TYPE = Code(
     "K0602",
-    "forwarded argument of another type",
-    "What a step forwards must be of the very type its kernel takes there: the same scalar, a pointer to the same "
-    "dtype, or `ptr` to `ptr`. Nothing is converted between an interface and a launch.",
+    "forwarded argument of the wrong type",
+    "A forwarded argument must have the type of the launch's parameter: the same scalar, a pointer to the same dtype, "
+    "or `ptr` for `ptr`. Nothing is converted between an interface and a launch.",
     edit(f"{_SCALE}/params/2", '"i32"', '"f32"'),
 )
 WRITE_THROUGH_IN = Code(
     "K0603",
     "write through an `in` parameter",
     "The interface promises callers that this argument is only read, and a step writes through it. Data flow is "
-    "checked by the interface alone, so a broken promise would go unseen. Make the parameter `inout`, or the step's "
-    "`in`.",
+    "checked by the interface alone and would miss the write. Make the parameter `inout`, or the step's `in`.",
     edit(f"{_SCALE}/params/1", '"inout buffer<f32>"', '"in buffer<f32>"'),
 )
 SCRATCH_UNKNOWN = Code(
     "K0607",
     "unknown scratch",
-    "A step names scratch that the same implementation declares; other kernels' scratch is out of reach. Declare it "
-    "in the kernel's own `scratch`, or fix its name.",
+    "A step names scratch declared in the same implementation; the scratch of other kernels is not accessible. Declare "
+    "it in the kernel's `scratch`, or fix its name.",
     edit(f"{_FINAL}/args/2", '{"scratch": "parts"}', '{"scratch": "part"}'),
 )
 SCRATCH_DTYPE = Code(
     "K0608",
-    "scratch of another dtype",
-    "A scratch goes only to parameters that are pointers to its own dtype. A bare `ptr` is for state.",
+    "scratch of the wrong dtype",
+    "A scratch may be passed only to parameters that are pointers to its dtype. A `ptr` takes a state.",
     edit(f"{_FINAL}/params/2", '"in buffer<i32>"', '"in buffer<f32>"'),
 )
 SCRATCH_MISALIGNED = Code(
     "K0609",
     "misaligned scratch",
-    "An offset into a scratch is a multiple of its dtype's size, and of the parameter's `align` where it has one. A "
-    "scratch starts at a multiple of 256 bytes and no better, so more than that cannot be asked for.",
+    "An offset into a scratch is a multiple of the size of its dtype, and of the parameter's `align` if it has one. A "
+    "scratch starts at a multiple of 256 bytes; a larger alignment is not available.",
     edit(f"{_FINAL}/args/3", '{"scratch": "count", "offset": 2}', '{"scratch": "count", "offset": 4}'),
 )
 SCRATCH_OUT_OF_BOUNDS = Code(
     "K0610",
     "offset outside the scratch",
-    "An offset is at least 0 and less than the bytes reserved for the scratch, at the upper bounds of its symbols "
-    "over all programs that dispatch the kernel. An address further on belongs to something else.",
+    "An offset is at least 0 and less than the bytes reserved for the scratch, at the upper bounds of its symbols over "
+    "all programs that dispatch the kernel. Memory beyond it belongs to other arrays.",
     edit(f"{_FINAL}/args/3", '{"scratch": "count", "offset": 32}', '{"scratch": "count", "offset": 28}'),
 )
 LITERAL_TYPE = Code(
     "K0613",
-    "step literal of another type",
-    "A literal is written with the type of the parameter it is for, and nothing is converted. So what is written is "
-    "what the kernel gets, bit for bit.",
+    "step literal of the wrong type",
+    "A literal has the type of its parameter. Nothing is converted: the kernel gets exactly what is written.",
     edit(f"{_SCALE}/args/3", '{"u32": 128}', '{"i32": 128}'),
 )
 LITERAL_RANGE = Code(
     "K0614",
     "step literal out of range",
-    "A literal's value is one that its type can hold; an f32 stays finite when rounded to single precision. Any other "
-    "would wrap around or become infinite unseen.",
+    "A literal fits its type; an f32 stays finite when rounded to single precision. Other values would silently wrap "
+    "around or become infinite.",
     edit(f"{_SCALE}/args/3", '{"i32": 2147483648}', '{"i32": 2147483647}'),
 )
 
 
 def check(scope: Scope) -> Iterator[Diagnostic]:
-    """Everything of rule 6."""
+    """Rule 6 for each argument of each step."""
     for name, kernel in scope.manifest.kernels.items():
-        path: Path = ("kernels", name)
         for index, step in enumerate(kernel.impl.steps):
-            yield from _step(scope, name, step, (*path, "impl", "steps", index))
-        if forwards(kernel):
-            yield from flow.Flow(kernel, path).check()
+            yield from _step(scope, name, step, ("kernels", name, "impl", "steps", index))
 
 
 def _step(scope: Scope, name: str, step: Step, path: Path) -> Iterator[Diagnostic]:
@@ -100,21 +93,21 @@ def _step(scope: Scope, name: str, step: Step, path: Path) -> Iterator[Diagnosti
     if len(step.args) != len(params):
         return
     for index, (arg, param) in enumerate(zip(step.args, params, strict=True)):
-        place = (*path, "args", index)
+        location = (*path, "args", index)
         if isinstance(arg, Arg):
-            yield from _forwarded(kernel, arg, param, place)
+            yield from _forwarded(kernel, arg, param, location)
         elif isinstance(arg, ScratchArg):
             if param.is_pointer:
-                yield from _scratch(scope, name, arg, param, place)
-        elif not param.is_pointer:
-            yield from _literal(arg, param, place)
+                yield from _scratch(scope, name, arg, param, location)
+        elif param.scalar is not None and (error := literal(arg, param.scalar, location, LITERAL_TYPE, LITERAL_RANGE)):
+            yield error
 
 
 def _forwarded(kernel: Kernel, arg: Arg, param: Param, path: Path) -> Iterator[Diagnostic]:
-    if out_of_range(arg, kernel):
+    if not 0 <= arg.arg < len(kernel.params):
         count = len(kernel.params)
-        message = f"interface parameter {arg.arg}, and the interface has {count}"
-        yield ARG_OUT_OF_RANGE.at(path, message, f"name one of the {count}, counted from 0")
+        message = f"unknown interface parameter {arg.arg}; the interface has {count}"
+        yield ARG_OUT_OF_RANGE.at(path, message, f"use one of the {count}, counted from 0")
         return
     interface = kernel.params[arg.arg]
     if interface.kind == param.kind and (interface.writes or not param.writes):
@@ -135,7 +128,7 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
         yield SCRATCH_UNKNOWN.at(path, f"`{name}` has no scratch `{arg.scratch}`", hint)
         return
     size = scope.scratch_bytes[name][arg.scratch]
-    # Reserved bytes bound the offset, which is a constant, also where a call's array is smaller: memory stays safe.
+    # The bytes reserved are the limit, since the offset is a constant: the array of a call may be smaller.
     if scratch.dtype != param.dtype:
         message = f"`{arg.scratch}` is {scratch.dtype}, and this launch takes `{param}`"
         yield SCRATCH_DTYPE.at(path, message, "pass another scratch, or give both the same dtype")
@@ -148,15 +141,7 @@ def _scratch(scope: Scope, name: str, arg: ScratchArg, param: Param, path: Path)
         yield SCRATCH_MISALIGNED.at(path, message, f"move it to a multiple of {param.alignment}")
 
 
-def _literal(arg: Literals, param: Param, path: Path) -> Iterator[Diagnostic]:
-    if arg.scalar != param.scalar:
-        yield LITERAL_TYPE.at(path, f"a literal {arg.scalar} for `{param}`", f"write it as {param}")
-    elif not literal_fits(arg):
-        message = f"{arg.value} is out of range for {arg.scalar}"
-        yield LITERAL_RANGE.at((*path, arg.scalar), message, f"{arg.scalar} holds {range_of(arg.scalar)}")
-
-
 CODES = (
     ARG_OUT_OF_RANGE, ARG_TYPE, WRITE_THROUGH_IN, SCRATCH_UNKNOWN, SCRATCH_DTYPE, SCRATCH_MISALIGNED,
-    SCRATCH_OUT_OF_BOUNDS, LITERAL_TYPE, LITERAL_RANGE, *flow.CODES,
+    SCRATCH_OUT_OF_BOUNDS, LITERAL_TYPE, LITERAL_RANGE,
 )  # fmt: skip

@@ -1,12 +1,12 @@
-"""Rule 5, built-in operators: their interfaces, and what a step may say of one."""
+"""Rule 5, built-in operators: the steps that call them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from kern.manifest.diagnostics import Code, Diagnostic, Path
-from kern.manifest.params import DTYPE_BYTES, Param
+from kern.manifest.operators import operator_of
+from kern.manifest.params import Param
 from kern.manifest.types import Step
 from kern.verifier.example import edit
 from kern.verifier.suggestions import Names
@@ -14,118 +14,72 @@ from kern.verifier.suggestions import Names
 _STEP = "/kernels/product/impl/steps/0"
 _PARAMS = '["{}", "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"]'
 
-EXTERN_UNKNOWN = Code(
+OPERATOR_UNKNOWN = Code(
     "K0517",
-    "unknown extern",
-    "A symbol that begins with `extern:` names an operator built into the device. There are few of them and every "
-    "device has the same ones. Anything else comes as a kernel file.",
+    "unknown operator",
+    "A symbol that begins with `extern:` names an operator built into the device. There are only a few, the same for "
+    "every device. Everything else needs a kernel file.",
     edit(f"{_STEP}/symbol", '"extern:matmul"', '"extern:cublaslt_bf16_tn_f32"'),
 )
-EXTERN_INTERFACE = Code(
+OPERATOR_PARAMS = Code(
     "K0518",
-    "parameters other than the extern's",
-    "An operator built into the device has a fixed interface, and its step lists exactly these parameters. For the "
-    "matrix products: C, A, W and the extents m, n, k, where C is `inout` if the product is added to it.",
+    "wrong parameters for an operator",
+    "A built-in operator has a fixed interface, and its step lists exactly these parameters. Those of a matrix product "
+    "are C, A, W and the extents m, n, k; C is `inout` if the product is added to it.",
     edit(f"{_STEP}/params", _PARAMS.format("out buffer<bf16>"), _PARAMS.format("out buffer<f32>")),
 )
-EXTERN_FILE = Code(
+OPERATOR_FILE = Code(
     "K0519",
-    "kernel file or shared memory of an extern",
-    "An operator built into the device comes from no file and manages its own shared memory, so `cubin`, `sha256` and "
-    "`shared_mem` mean nothing here. Take them out.",
+    "kernel file or shared memory for an operator",
+    "A built-in operator has no kernel file and manages its own shared memory, so `cubin`, `sha256` and `shared_mem` "
+    "have no meaning here. Remove them.",
     edit(f"{_STEP}/symbol", '"extern:cublaslt_bf16_tn_f32", "cubin": "product.cubin"',
          '"extern:cublaslt_bf16_tn_f32"'),
 )  # fmt: skip
-EXTERN_GEOMETRY = Code(
+OPERATOR_GEOMETRY = Code(
     "K0520",
-    "launch geometry of an extern",
-    "The device chooses how to launch its own operators; block and grid of such a step are [1, 1, 1] and say nothing. "
-    "A number here would look as if it were obeyed.",
+    "launch geometry for an operator",
+    "The device chooses the launch geometry of its operators; block and grid of such a step are [1, 1, 1]. Any other "
+    "number would have no effect.",
     edit(f"{_STEP}/grid", '[{"sym": "rows"}, 1, 1]', "[1, 1, 1]"),
 )
-EXTERN_ATTRIBUTE = Code(
+OPERATOR_ATTRIBUTE = Code(
     "K0521",
-    "launch attribute on an extern",
-    "`pdl`, `cluster` and `cooperative` are promises about, or demands of, a kernel's own code. The device launches "
-    "its operators as it sees fit.",
+    "launch attribute on an operator",
+    "`pdl`, `cluster` and `cooperative` describe how the code of a kernel must be launched. The device decides how to "
+    "launch its operators.",
     edit(f"{_STEP}/pdl", "true", "false"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Extern:
-    """A built-in matrix product C[m, n] = A[m, k] · W[n, k]ᵀ, row-major: its interface C, A, W, m, n, k."""
-
-    params: tuple[Param, ...]
-
-    def operand_bytes(self, m: int, n: int, k: int) -> tuple[int, int, int]:
-        """Bytes of C, A and W at the given extents."""
-        c, a, w = (DTYPE_BYTES[param.dtype] for param in self.params[:3] if param.dtype is not None)
-        return m * n * c, m * k * a, n * k * w
-
-
-def _product(c: str) -> Extern:
-    return Extern(tuple(map(Param.parse, (c, "in buffer<bf16>", "in buffer<bf16>", "i32", "i32", "i32"))))
-
-
-EXTERNS: Mapping[str, Extern] = {
-    "cublaslt_bf16_tn": _product("out buffer<bf16>"),
-    "cublaslt_bf16_tn_acc": _product("inout buffer<bf16>"),
-    "cublaslt_bf16_tn_f32": _product("out buffer<f32>"),
-    "cublaslt_bf16_tn_f32_acc": _product("inout buffer<f32>"),
-}
-
-
-def extern_of(step: Step) -> Extern | None:
-    """The built-in operator behind a step, None for a kernel of a file and for an unknown name."""
-    return EXTERNS.get(step.extern) if step.extern is not None else None
-
-
-def launch_params(step: Step) -> tuple[Param, ...]:
-    """What a step's arguments are held against: its own parameters.
-
-    Where an extern's step misstates them, the operator's true ones, so that the misstatement is told once.
-    """
-    extern = extern_of(step)
-    return step.params if extern is None or _same(step.params, extern.params) else extern.params
-
-
 def check(step: Step, known: Names, path: Path) -> Iterator[Diagnostic]:
     """A step whose symbol begins with `extern:`; `known` are the operators."""
-    name, extern = step.extern, extern_of(step)
-    if extern is None:
-        message = f"no device has an operator `{name}`"
-        yield EXTERN_UNKNOWN.at((*path, "symbol"), message, known.hint(str(name)))
-    elif not _same(step.params, extern.params):
-        message = f"`{name}` does not take these parameters"
-        hint = f"write {', '.join(map(str, extern.params))}"
-        yield EXTERN_INTERFACE.at(_first_difference(step.params, extern.params, path), message, hint)
+    name, operator = step.operator, operator_of(step)
+    if operator is None:
+        message = f"unknown operator `{name}`"
+        yield OPERATOR_UNKNOWN.at((*path, "symbol"), message, known.hint(str(name)))
+    elif not operator.fits(step.params):
+        message = f"`{name}` has other parameters"
+        hint = f"write {', '.join(map(str, operator.params))}"
+        yield OPERATOR_PARAMS.at(_first_difference(step.params, operator.params, path), message, hint)
     for field in ("cubin", "sha256"):
         if getattr(step, field) is not None:
-            yield EXTERN_FILE.at((*path, field), f"`{field}` on an extern", "take it out")
+            yield OPERATOR_FILE.at((*path, field), f"`{field}` on an operator", "remove it")
     if step.shared_mem != 0:
-        yield EXTERN_FILE.at((*path, "shared_mem"), "`shared_mem` on an extern", "take it out")
+        yield OPERATOR_FILE.at((*path, "shared_mem"), "`shared_mem` on an operator", "remove it")
     for field in ("block", "grid"):
         if getattr(step, field) != (1, 1, 1):
-            yield EXTERN_GEOMETRY.at((*path, field), f"the {field} of an extern", "write [1, 1, 1]")
+            yield OPERATOR_GEOMETRY.at((*path, field), f"`{field}` on an operator", "write [1, 1, 1]")
     for field in ("pdl", "cluster", "cooperative"):
         if getattr(step, field):
-            yield EXTERN_ATTRIBUTE.at((*path, field), f"`{field}` on an extern", "take it out")
-
-
-def _same(given: tuple[Param, ...], wanted: tuple[Param, ...]) -> bool:
-    return len(given) == len(wanted) and all(map(_alike, given, wanted))
-
-
-def _alike(given: Param, wanted: Param) -> bool:
-    """Equal but for an alignment, which a provider may ask for on its own account."""
-    return (given.scalar, given.direction, given.dtype) == (wanted.scalar, wanted.direction, wanted.dtype)
+            yield OPERATOR_ATTRIBUTE.at((*path, field), f"`{field}` on an operator", "remove it")
 
 
 def _first_difference(given: tuple[Param, ...], wanted: tuple[Param, ...], path: Path) -> Path:
     if len(given) != len(wanted):
         return (*path, "params")
-    return (*path, "params", next(i for i, pair in enumerate(zip(given, wanted, strict=True)) if not _alike(*pair)))
+    pairs = enumerate(zip(given, wanted, strict=True))
+    return (*path, "params", next(i for i, (one, other) in pairs if one.unaligned != other))
 
 
-CODES = (EXTERN_UNKNOWN, EXTERN_INTERFACE, EXTERN_FILE, EXTERN_GEOMETRY, EXTERN_ATTRIBUTE)
+CODES = (OPERATOR_UNKNOWN, OPERATOR_PARAMS, OPERATOR_FILE, OPERATOR_GEOMETRY, OPERATOR_ATTRIBUTE)

@@ -1,4 +1,4 @@
-"""Which values a symbol can take: in a program, in a kernel, in a buffer's shape."""
+"""The values of a symbol: in a program, in a kernel, in the shape of a buffer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kern.manifest.types import Manifest, Program, Symbol
 SymbolRanges = Mapping[str, Interval]
 
 _Exceptions = Mapping[str, Interval | None]
-"""The symbols whose range is not the global one, None for those that have none."""
+"""The symbols whose range is not the global one; None for those without a range."""
 
 
 class _Narrowed(Mapping[str, Interval]):
     """The global ranges as one or several programs narrow them.
 
     A manifest may have as many programs as symbols, so no program gets a table of all symbols: each keeps what it
-    narrows, and the range over several is worked out when it is asked for.
+    narrows, and the range over several is computed when it is needed.
     """
 
     def __init__(self, whole: SymbolRanges, programs: tuple[_Exceptions, ...]) -> None:
@@ -57,7 +57,7 @@ class Ranges:
 
     `symbols` are the global ones. A program may narrow them. A kernel's hold over all programs that dispatch
     it, a buffer's over all programs that use it (least of the minima, greatest of the maxima), and are the
-    global ones where there is no such program. Symbols whose own bounds are at fault have no range: in a
+    global ones where there is no such program. Symbols whose own bounds are wrong have no range; in a
     verified manifest every symbol has one everywhere.
     """
 
@@ -88,7 +88,7 @@ class Ranges:
 
 
 def _exceptions(program: Program, whole: SymbolRanges) -> _Exceptions:
-    """What one program says of the symbols that have a range."""
+    """The symbols that have a range and that one program narrows."""
     narrowed: dict[str, Interval | None] = {}
     for name, bounds in program.symbols.items():
         if name not in whole:

@@ -1,4 +1,4 @@
-"""What to say of a name that is not declared."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_COMPARED: Final = 2**22
-"""Most pairs of letters that are compared in search of near names, in one manifest: a part of a second."""
+"""Most pairs of letters that are compared to find similar names in one manifest: less than a second."""
 
 
 class Effort:
-    """What is left of MAX_COMPARED: all sections of a manifest share one."""
+    """The rest of MAX_COMPARED, shared by all sections of a manifest."""
 
     def __init__(self) -> None:
         self._left = MAX_COMPARED
@@ -25,7 +25,7 @@ class Effort:
 
 
 class Names:
-    """The names of one section. Looking for a near one is slow: unknown names get it as long as `effort` lasts."""
+    """The names of one section. Finding a similar one is slow, and is done while `effort` lasts."""
 
     def __init__(self, kind: str, names: Iterable[str], effort: Effort) -> None:
         self._kind = kind
@@ -35,18 +35,18 @@ class Names:
         self._hints: dict[str, str] = {}
 
     def hint(self, name: str) -> str:
-        """What to do about `name`, which is none of them."""
+        """How to fix `name`, which is unknown."""
         if name not in self._hints:
             if not self._effort.afford(len(name) * self._letters):
-                return f"name a declared {self._kind}"
+                return f"use a declared {self._kind}"
             self._hints[name] = self._search(name)
         return self._hints[name]
 
     def _search(self, name: str) -> str:
         if not self._names:
-            return f"there is no {self._kind} to name"
+            return f"declare it: there is no {self._kind} here"
         near = difflib.get_close_matches(name, self._names, n=1)
         if near:
             return f"did you mean `{near[0]}`?"
         shown = ", ".join(f"`{known}`" for known in self._names[:5]) + (", …" if len(self._names) > 5 else "")
-        return f"there are {shown}"
+        return f"use one of {shown}"

@@ -15,43 +15,42 @@ from kern.verifier.scope import Scope
 
 BOUNDS_CROSSED = Code(
     "K0202",
-    "upper bound below the lower",
-    "A symbol's bounds are inclusive, so `max` must be at least `min`; otherwise no value is allowed and nothing "
-    "could ever run. `min` is 1 where it is left out, or the global one inside a program.",
+    "upper bound below the lower bound",
+    "The bounds of a symbol are inclusive, so `max` must be at least `min`; otherwise no value is allowed. The default "
+    "of `min` is 1; inside a program it is the global one.",
     edit("/symbols/rows", '{"min": 8, "max": 4}', '{"min": 1, "max": 64}'),
 )
 MAX_ZERO = Code(
     "K0203",
     "symbol that is never positive",
-    "`max` is at least 1. A symbol that can only be 0 carries no information: write the literal 0 where it is used.",
+    "`max` is at least 1. If a symbol could only be 0, write the literal 0 instead.",
     edit("/symbols/start/max", "0", "1"),
 )
 MIN_NEGATIVE = Code(
     "K0204",
     "negative lower bound",
-    "Symbols count or index things, so `min` is 0 or more. Where a kernel takes a negative number, give it a literal.",
+    "Symbols are counts or indices, so `min` is 0 or more. Pass a negative number to a kernel as a literal.",
     edit("/symbols/start/min", "-1", "0"),
 )
 ZERO_IN_SIZE = Code(
     "K0205",
-    "size from a symbol that can be 0",
-    "A symbol that can be 0 may serve as a scalar argument, but not in a shape or a grid: an array without elements "
-    "and a launch without blocks are refused by devices or do silently nothing. Raise its `min` to 1, or give the "
-    "size a symbol of its own.",
+    "size depends on a symbol that can be 0",
+    "A symbol that can be 0 may be passed as a scalar argument, but not be used in a shape or a grid: devices reject "
+    "empty arrays and empty launches, or silently do nothing. Raise its `min` to 1, or use another symbol.",
     edit("/kernels/scale/impl/steps/0/grid/1", '{"sym": "start"}', '{"sym": "rows"}'),
 )
 PROGRAM_BOUNDS_OUTSIDE = Code(
     "K0206",
     "program bounds outside the global ones",
-    "A program may narrow a symbol's bounds and never widen them: what holds within the global bounds is relied on "
-    "everywhere. Keep the program's bound inside, or widen the global one.",
+    "A program may narrow the bounds of a symbol, not widen them. Keep the program's bound inside the global ones, or "
+    "widen those.",
     edit("/programs/step/symbols", '{"rows": {"max": 65}}', '{"rows": {"max": 8}}'),
 )
 PROGRAM_BOUNDS_UNKNOWN = Code(
     "K0207",
-    "program bounds of an unknown symbol",
-    "A program bounds only symbols that `symbols` declares. A misspelt name here would leave the symbol that was "
-    "meant with its global bounds.",
+    "program bounds for an unknown symbol",
+    "A program may narrow only symbols declared in `symbols`. With a misspelt name the intended symbol would keep its "
+    "global bounds.",
     edit("/programs/step/symbols", '{"row": {"max": 1}}', '{"rows": {"max": 1}}'),
 )
 
@@ -110,7 +109,7 @@ def _sizes(scope: Scope) -> Iterator[Diagnostic]:
         for key, scratch in kernel.impl.scratch.items():
             yield from _from_zero(scratch.shape, ranges.kernels[name], (*path, "scratch", key, "shape"))
         for index, step in enumerate(kernel.impl.steps):
-            if step.extern is None:
+            if step.operator is None:
                 yield from _from_zero(step.grid, ranges.kernels[name], (*path, "steps", index, "grid"))
 
 
@@ -118,7 +117,7 @@ def _from_zero(sizes: tuple[Expr, ...], ranges: SymbolRanges, path: Path) -> Ite
     for index, size in enumerate(sizes):
         for name in symbols_from_zero(size, ranges):
             yield ZERO_IN_SIZE.at(
-                (*path, index), f"`{name}` can be 0 here", f"raise the `min` of `{name}`, or take another symbol"
+                (*path, index), f"`{name}` can be 0 here", f"raise the `min` of `{name}`, or use another symbol"
             )
 
 

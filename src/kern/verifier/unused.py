@@ -1,15 +1,13 @@
-"""Rule 9: what is declared and used by nothing, and programs that do nothing."""
+"""Rule 9: unused declarations, and programs that do nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.types import Arg, Kernel
 from kern.verifier.example import edit
 from kern.verifier.scope import Scope
-from kern.verifier.suppression import Unresolved
-from kern.verifier.wiring import forwards
 
 _SPARE = (
     '{"params": ["out buffer<f32>", "in buffer<f32>", "f32"], "impl": {"steps": [{"symbol": "spare_f32", '
@@ -20,8 +18,8 @@ _SPARE = (
 SYMBOL_UNUSED = Code(
     "K0901",
     "unused symbol",
-    "Callers give a value for the symbols that their program uses, and nothing uses this one: no shape, no grid, no "
-    "shared memory, no argument. Bounds inside a program do not use it.",
+    "A symbol is used in a shape, a grid, the size of shared memory or an argument, and this one is used nowhere. "
+    "Bounds inside a program are not a use. Remove it, or use it.",
     Example(
         {"/symbols/spare": '{"max": 8}'},
         {"/symbols/spare": '{"max": 8}', "/kernels/scale/impl/steps/0/grid/1": '{"sym": "spare"}'},
@@ -30,8 +28,8 @@ SYMBOL_UNUSED = Code(
 STATE_UNUSED = Code(
     "K0902",
     "unused state",
-    "Memory would be kept for a state that no dispatch passes to a kernel. Usually a generator misspelt its name, or "
-    "left out the dispatch.",
+    "Memory would be allocated for a state that no dispatch passes to a kernel. Usually its name is misspelt, or the "
+    "dispatch is missing.",
     Example(
         {"/states/spare": '{"bytes": 64}'},
         {
@@ -43,8 +41,8 @@ STATE_UNUSED = Code(
 BUFFER_UNUSED = Code(
     "K0903",
     "unused buffer",
-    "No dispatch passes this buffer to a kernel, yet memory would be reserved for it, and a weight would be loaded. "
-    "Take it out, or pass it to the kernel that was meant to have it.",
+    "No dispatch passes this buffer to a kernel, but its memory would be allocated, and a weight would be loaded. "
+    "Remove it, or pass it to a kernel.",
     Example(
         {"/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}'},
         {
@@ -57,7 +55,7 @@ BUFFER_UNUSED = Code(
 KERNEL_UNUSED = Code(
     "K0904",
     "unused kernel",
-    "No dispatch calls this kernel. Its files would be asked for, checked and loaded for nothing.",
+    "No dispatch calls this kernel, but its files would be required, checked and loaded. Remove it, or dispatch it.",
     Example(
         {"/kernels/spare": _SPARE},
         {"/kernels/spare": _SPARE, "/programs/step/dispatches/1/kernel": '"spare"'},
@@ -66,14 +64,14 @@ KERNEL_UNUSED = Code(
 PARAM_UNUSED = Code(
     "K0905",
     "unused interface parameter",
-    "Every caller passes this argument and no step of the implementation takes it. Take it out of the interface, or "
-    "forward it.",
+    "Every dispatch passes this argument, and no step of the implementation uses it. Remove it from the interface, or "
+    "forward it to a step.",
     edit("/kernels/scale/impl/steps/0/args/2", '{"f32": 0.5}', '{"arg": 2}'),
 )
 NO_PROGRAMS = Code(
     "K0906",
     "no programs",
-    "Programs are what a manifest is for: without one nothing can be run. Add one that dispatches at least one kernel.",
+    "Without a program nothing in a manifest can be run. Add one that dispatches at least one kernel.",
     edit(
         "/programs",
         "{}",
@@ -88,7 +86,7 @@ NO_PROGRAMS = Code(
 NO_DISPATCHES = Code(
     "K0907",
     "program without dispatches",
-    "Running this program would do nothing. Take it out, or give it its dispatches.",
+    "Running this program would do nothing. Remove it, or add its dispatches.",
     Example(
         {"/programs/idle": '{"dispatches": []}'},
         {
@@ -99,53 +97,49 @@ NO_DISPATCHES = Code(
 )
 
 
-def check(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
-    """Everything of rule 9."""
+def check(scope: Scope, broken: Container[str], unresolved: Container[str]) -> Iterator[Diagnostic]:
+    """Everything of rule 9.
+
+    A reference that does not resolve may be the only use of something of its kind, so names of `unresolved` kinds are
+    not reported as unused, nor are the parameters of `broken` kernels.
+    """
     programs = scope.manifest.programs
     if not programs:
         yield NO_PROGRAMS.at(("programs",), "the manifest has no program", "add one")
     for name, program in programs.items():
         if not program.dispatches:
             path: Path = ("programs", name, "dispatches")
-            yield NO_DISPATCHES.at(path, f"`{name}` dispatches nothing", "add a dispatch, or take the program out")
+            yield NO_DISPATCHES.at(path, f"`{name}` has no dispatches", "add a dispatch, or remove the program")
     for name, kernel in scope.manifest.kernels.items():
-        yield from _params(kernel, ("kernels", name))
-    # A program without dispatches leaves its buffers and kernels idle: that has been said.
-    if programs and all(program.dispatches for program in programs.values()):
-        yield from _declarations(scope, unresolved)
+        if name not in broken:
+            yield from _params(kernel, ("kernels", name))
+    yield from _declarations(scope, unresolved)
 
 
 def _params(kernel: Kernel, path: Path) -> Iterator[Diagnostic]:
-    if not forwards(kernel):
-        return
     forwarded = {arg.arg for step in kernel.impl.steps for arg in step.args if isinstance(arg, Arg)}
     for index, param in enumerate(kernel.params):
-        # One that is to be written and is not has been told by rule 6.
+        # Rule 6 reports one that should be written and is not.
         if index not in forwarded and not param.writes:
-            message = f"no step takes interface parameter {index}, `{param}`"
-            yield PARAM_UNUSED.at((*path, "params", index), message, "forward it, or take it out")
+            message = f"no step uses interface parameter {index}, `{param}`"
+            yield PARAM_UNUSED.at((*path, "params", index), message, "forward it, or remove it")
 
 
-def _declarations(scope: Scope, unresolved: Unresolved) -> Iterator[Diagnostic]:
+def _declarations(scope: Scope, unresolved: Container[str]) -> Iterator[Diagnostic]:
     manifest, usage = scope.manifest, scope.usage
-    for name in manifest.symbols:
-        if name not in usage.symbols and not unresolved.symbols:
-            yield _unused(SYMBOL_UNUSED, "symbol", name)
-    for name in manifest.states:
-        if name not in usage.states and not unresolved.states:
-            yield _unused(STATE_UNUSED, "state", name)
-    for name, buffer in manifest.buffers.items():
-        # Outputs and carries that nothing writes are told by rule 8.
-        told = buffer.class_ in ("output", "carry")
-        if name not in usage.buffers and not told and not {None, buffer.dtype} & unresolved.buffers:
-            yield _unused(BUFFER_UNUSED, "buffer", name)
-    for name, kernel in manifest.kernels.items():
-        if name not in usage.kernels and len(kernel.params) not in unresolved.kernels:
-            yield _unused(KERNEL_UNUSED, "kernel", name)
-
-
-def _unused(code: Code, kind: str, name: str) -> Diagnostic:
-    return code.at((f"{kind}s", name), f"nothing uses the {kind} `{name}`", "take it out, or use it", anchor="key")
+    # Rule 8 reports outputs and carries that nothing writes.
+    buffers = (name for name, buffer in manifest.buffers.items() if buffer.class_ not in ("output", "carry"))
+    declared: tuple[tuple[Code, str, Iterable[str], Container[str]], ...] = (
+        (SYMBOL_UNUSED, "symbol", manifest.symbols, usage.symbols),
+        (STATE_UNUSED, "state", manifest.states, usage.states),
+        (BUFFER_UNUSED, "buffer", buffers, usage.buffers),
+        (KERNEL_UNUSED, "kernel", manifest.kernels, usage.kernels),
+    )
+    for code, kind, names, used in declared:
+        for name in names if kind not in unresolved else ():
+            if name not in used:
+                message = f"nothing uses the {kind} `{name}`"
+                yield code.at((f"{kind}s", name), message, "remove it, or use it", anchor="key")
 
 
 CODES = (

@@ -1,16 +1,29 @@
-"""All rules over one manifest, and the proof that none was broken."""
+"""All rules applied to a manifest, and the type that proves that it is valid."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from kern.manifest.diagnostics import Diagnostic
+from kern.manifest.diagnostics import Code, Diagnostic
 from kern.manifest.errors import KernError
 from kern.manifest.types import Manifest
-from kern.verifier import arrays, dataflow, dispatches, interfaces, states, steps, symbols, unused
+from kern.verifier import (
+    arrays,
+    dataflow,
+    dispatches,
+    flow,
+    geometry,
+    interfaces,
+    pointer_args,
+    states,
+    steps,
+    symbols,
+    unused,
+)
 from kern.verifier.ranges import Ranges
 from kern.verifier.scope import Scope
-from kern.verifier.suppression import NOTHING_UNRESOLVED, Unresolved
 
 
 class InvalidManifest(KernError, code="invalid-manifest"):
@@ -28,7 +41,7 @@ _SEAL = object()
 
 @dataclass(frozen=True, slots=True)
 class VerifiedManifest:
-    """A manifest that breaks no rule, with the symbol ranges that it was verified over. Made by `verified`."""
+    """A valid manifest, and the symbol ranges that it was verified for. Made by `verified`."""
 
     manifest: Manifest
     ranges: Ranges
@@ -40,33 +53,67 @@ class VerifiedManifest:
 
 
 def check(manifest: Manifest) -> tuple[Diagnostic, ...]:
-    """Every fault of `manifest` by rules 2 to 9, in their order; none where it is valid."""
-    return _faults(Scope.of(manifest))
+    """The errors in `manifest` by rules 2 to 9, in their order; none if it is valid."""
+    return _diagnostics(Scope.of(manifest))
 
 
 def verified(manifest: Manifest) -> VerifiedManifest:
-    """`manifest`, proven. Raises InvalidManifest with every fault."""
+    """`manifest`, verified. Raises InvalidManifest with its errors."""
     scope = Scope.of(manifest)
-    if diagnostics := _faults(scope):
+    if diagnostics := _diagnostics(scope):
         raise InvalidManifest(diagnostics)
     return VerifiedManifest(manifest, scope.ranges, _SEAL)
 
 
-def _faults(scope: Scope) -> tuple[Diagnostic, ...]:
+def _diagnostics(scope: Scope) -> tuple[Diagnostic, ...]:
+    """The rules in phases: a check whose references do not all resolve would report the same cause again."""
     found = [
-        *symbols.check(scope),
-        *states.check(scope),
-        *arrays.check(scope),
-        *steps.check(scope),
-        *interfaces.check(scope),
-        *dispatches.check(scope),
-    ]
-    # A reference that does not resolve is among what was found, so there is none to look for otherwise.
+        *symbols.check(scope), *states.check(scope), *arrays.check(scope), *steps.check(scope), *interfaces.check(scope)
+    ]  # fmt: skip
+    broken = {str(d.path[1]) for d in found if d.code in _BREAK_FORWARDING}
+    broken_scratch = {str(d.path[1]) for d in found if d.code in _BREAK_SCRATCH}
+    for name, kernel in scope.manifest.kernels.items():
+        if name not in broken:
+            found += flow.check(kernel, ("kernels", name), name not in broken_scratch)
+    found += dispatches.check(scope, broken | broken_scratch)
     programs = scope.manifest.programs.values()
     idle = not programs or not all(program.dispatches for program in programs)
-    unresolved = Unresolved.of(scope) if found or idle else NOTHING_UNRESOLVED
-    found += [
-        *dataflow.check(scope, unresolved),
-        *unused.check(scope, unresolved),
-    ]
+    unresolved = {kind for kind, codes in _UNRESOLVED.items() if idle or any(d.code in codes for d in found)}
+    found += dataflow.check_buffers(scope) if "buffer" not in unresolved else ()
+    found += dataflow.check_states(scope) if "state" not in unresolved else ()
+    found += unused.check(scope, broken, unresolved)
     return tuple(dict.fromkeys(found))
+
+
+def _ids(*codes: Code) -> frozenset[str]:
+    return frozenset(code.id for code in codes)
+
+
+_BREAK_FORWARDING: Final = _ids(
+    steps.NO_STEPS, steps.ARGUMENT_COUNT, steps.ARGUMENT_KIND,
+    interfaces.ARG_OUT_OF_RANGE, interfaces.ARG_TYPE, interfaces.WRITE_THROUGH_IN,
+)  # fmt: skip
+"""Errors after which it is unclear what the steps of a kernel do with its interface parameters."""
+
+_BREAK_SCRATCH: Final = _ids(interfaces.SCRATCH_UNKNOWN, interfaces.SCRATCH_DTYPE)
+"""The same for its scratch."""
+
+_ANY: Final = _ids(dispatches.ARGUMENT_COUNT, pointer_args.ARGUMENT_KIND)
+_UNRESOLVED: Final[Mapping[str, frozenset[str]]] = {
+    "symbol": _ANY | _ids(
+        symbols.PROGRAM_BOUNDS_UNKNOWN, arrays.SHAPE_SYMBOL_UNKNOWN, geometry.STEP_SYMBOL_UNKNOWN,
+        dispatches.SYMBOL_UNKNOWN,
+    ),
+    "state": _ANY | _ids(dispatches.KERNEL_UNKNOWN, dispatches.STATE_UNKNOWN, pointer_args.STATE_TO_BUFFER),
+    "buffer": _ANY | _ids(
+        dispatches.KERNEL_UNKNOWN, dispatches.BUFFER_UNKNOWN, pointer_args.DTYPE, pointer_args.STATE_TO_BUFFER
+    ),
+    "kernel": _ids(dispatches.KERNEL_UNKNOWN),
+}  # fmt: skip
+"""Errors after which a use of a name of some kind may be missing."""
+
+_RULES: Final = (symbols, states, arrays, steps, interfaces, flow, dispatches, dataflow, unused)
+CODES: Final[Mapping[str, Code]] = {
+    code.id: code for code in sorted((code for rule in _RULES for code in rule.CODES), key=lambda code: code.id)
+}
+"""All codes of the verifier, by their ids."""

@@ -301,7 +301,7 @@ def test_a_launch_that_the_driver_refuses_is_named(
         ):
             refused()
     device.launch(device.prepare(good), stream)  # nothing is broken
-    assert struct.unpack("=q", device.read(memory.address, 8, stream).wait()) == (13,)
+    assert struct.unpack("=q", device.read(memory.address, 8, stream).wait()) == (4,)
     memory.free()
 
 

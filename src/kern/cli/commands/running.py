@@ -1,4 +1,4 @@
-"""`kern run`, `chat`, `score`, `bench` and `call`: what runs an artifact's programs."""
+"""`kern run`, `chat`, `score`, `bench` and `call`: the commands that run an artifact's programs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from kern.cli.options import Artifact, Capacity, Chunk, Device, Eager, Json, Qui
 def run(
     path: Artifact,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, without the newline at its end.")
+        str | None, typer.Option(metavar="TEXT", help="The prompt; `-` reads stdin, without its final newline.")
     ] = None,
     prompt_ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="The prompt as token ids.")] = None,
     chat: Annotated[
-        bool, typer.Option("--chat", metavar="", help="Put the prompt into the model's chat template.")
+        bool, typer.Option("--chat", metavar="", help="Apply the model's chat template to the prompt.")
     ] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The chat's system message; only with --chat.")
-    ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens to generate.")] = 128,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message; only with --chat.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of tokens to generate.")] = 128,
     ignore_stop: Annotated[
         bool, typer.Option("--ignore-stop", metavar="", help="Continue after a stop token.")
     ] = False,
@@ -33,14 +31,14 @@ def run(
     weights: Weights = None,
     eager: Eager = False,
     check: Annotated[
-        bool, typer.Option("--check", metavar="", help="Wait after each launch; name the one that fails.")
+        bool, typer.Option("--check", metavar="", help="Wait after each launch, and name the one that fails.")
     ] = False,
     tune: Tune = False,
     spec: Spec = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Generate text after a prompt, greedily, as it comes.
+    """Generate text after a prompt with greedy decoding, and print it as it comes.
 
     Example: `kern run build/smollm2 --prompt "The capital of France is"`
     """
@@ -65,17 +63,17 @@ def run(
 def chat(
     path: Artifact,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of one answer.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of tokens per answer.")] = 1024,
     stop: Stop = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
     spec: Spec = False,
     quiet: Quiet = False,
 ) -> None:
-    """Talk with a model, one line per turn, on a terminal or through a pipe.
+    """Chat with a model, one line per turn, on a terminal or through a pipe.
 
-    Ctrl-C ends an answer, and at the prompt, like Ctrl-D, the conversation. What a turn shares with earlier ones is
-    not computed again.
+    Ctrl-C ends an answer; at the prompt, Ctrl-C or Ctrl-D ends the conversation. State that a turn shares with earlier
+    ones is not computed again.
 
     Example: `kern chat build/smollm2`
     """
@@ -93,7 +91,7 @@ def score(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Measure how likely the model finds a text: the number that tells a correct build from a broken one.
+    """Measure how likely the model finds a text: a number that distinguishes a correct build from a broken one.
 
     Example: `kern score build/smollm2 --text LICENSE`
     """
@@ -105,7 +103,7 @@ def score(
 
 def bench(
     path: Artifact,
-    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Decode steps to time.")] = 256,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Number of decode steps to time.")] = 256,
     chunk: Chunk = None,
     capacity: Capacity = 4096,
     device: Device = "auto",
@@ -118,15 +116,16 @@ def bench(
         typer.Option(
             metavar="FILE",
             help="Also time each launch of a decode step: a table by kernel, and a Chrome trace in FILE. "
-            "Each launch is timed on its own, so their sum need not equal the time of the step.",
+            "Each launch is timed alone, so the sum differs from the time of the step.",
         ),
     ] = None,
     decode_only: Annotated[bool, typer.Option("--decode-only", metavar="", help="Do not time prefill.")] = False,
     json: Json = False,
 ) -> None:
-    """Time decoding and prefill, and compare decoding with what reading the memory alone takes.
+    """Time decoding and prefill, and compare decoding with the device's read bandwidth.
 
-    Decoding follows a prompt of 16 random ids. With `--spec`, rounds of speculation are timed too, against plain steps.
+    Decoding follows a prompt of 16 random ids. With `--spec`, rounds of speculation are timed too, and compared with
+    plain steps.
 
     Example: `kern bench build/smollm2`
     """
@@ -174,7 +173,7 @@ def call(
     device: Device = "auto",
     weights: Weights = None,
     check: Annotated[
-        bool, typer.Option("--check", metavar="", help="Wait after each launch; name the one that fails.")
+        bool, typer.Option("--check", metavar="", help="Wait after each launch, and name the one that fails.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -49,7 +49,7 @@ __device__ inline void score(float (&s)[KEYS / 8][4], const Queries& q, bf16* ke
 // A warp's softmax-weighted sum of values so far. A lane holds two rows of the 16: lane / 4 and eight further on.
 struct Weighted {
     float sum[HEAD_DIM / 8][4];  // as c of a product
-    float top[2], total[2];      // greatest score so far, in powers of two; sum of the weights (this lane's columns)
+    float top[2], total[2];      // largest score so far, in powers of two; sum of the weights (this lane's columns)
 
     __device__ void clear() {
 #pragma unroll

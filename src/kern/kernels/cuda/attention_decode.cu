@@ -1,4 +1,4 @@
-// One token a sequence: its queries and key normed and rotated, its key and value appended to the paged pool, and
+// One token per sequence: its queries and key normed and rotated, its key and value appended to the paged pool, and
 // attention over all keys, the context split over blocks. A block takes all query heads of one key head.
 #include "attention_split.cuh"
 
@@ -63,7 +63,7 @@ __device__ static void partial(const DecodeCall& call, const Norms& norms) {
     int split_index = blockIdx.x, head = blockIdx.y, seq = blockIdx.z, group = call.q_heads / call.kv_heads;
     i64 position = load_fresh<i64>(call.positions + seq), slot = load_fresh<i64>(call.slots + seq);
     int length = load_fresh<int>(call.seq_lens + seq);
-    // Past the table's last page nothing comes of the step; the angles end there too.
+    // Past the table's last page the step has no result; the angles end there too.
     position = min(position, static_cast<i64>(call.pages) * PAGE - 1);
     Split split(length, call.pages, split_index);
     // One block waits in any case: this kernel is not over before those ahead of it.
@@ -111,7 +111,7 @@ norm_append_attention_partial(float* sums, float* weights, const bf16* qkv, cons
             {q_norm, k_norm, eps});
 }
 
-// out [seqs, q_heads · HEAD_DIM] from the splits' parts; a block a head, a thread an element.
+// out [seqs, q_heads · HEAD_DIM] from the splits' parts; a block per head, a thread per element.
 KERNEL(HEAD_DIM, 1)
 attention_combine(bf16* out, const float* sums, const float* weights, const int* seq_lens, int pages, int q_heads) {
     start_next_kernel();

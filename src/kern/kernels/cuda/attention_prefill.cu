@@ -1,5 +1,5 @@
 // Causal attention of a chunk of tokens over the paged pool (Dao 2023, "FlashAttention-2"): a block takes 64 queries of
-// one head, 16 a warp, and walks over the keys in tiles of 64; one tile is loaded while the one before is worked on.
+// one head, 16 per warp, and walks over the keys in tiles of 64; one tile is loaded while the one before is worked on.
 #include "attention.cuh"
 
 constexpr int PREFILL_WARPS = 4;
@@ -12,7 +12,7 @@ struct PrefillMemory {
     bf16 keys[2][TILE_KEYS * HEAD_DIM], values[2][TILE_KEYS * HEAD_DIM];
 };
 
-// The queries of a block: `count` tokens of one sequence from `token` on, the first standing at `position`.
+// The queries of a block: `count` tokens of one sequence from `token` on, the first at `position`.
 struct QueryBlock {
     int seq, token, count, position;
 

@@ -7,7 +7,7 @@ static_assert(ROUND_ROWS >= 1 && ROUND_ROWS <= WARP, "a lane looks after each ro
 
 using RowsMemory = SplitMemory<ROUND_ROWS>;
 
-// The block's pairs of all tokens · group: a row's heads beside each other.
+// The block's pairs of all tokens · group: a row's heads next to each other.
 struct Pairs {
     int group, first, count;
 
@@ -67,8 +67,8 @@ struct QueryShare {
     }
 };
 
-// A warp's share of the new keys and values that stand in the block's split, `which` of all rows. Every load is made, of
-// another of these rows where there is none to make, so that all are under way at once.
+// A warp's share of the new keys and values that are in the block's split, `which` of all rows. Every lane loads, where
+// it has no row of its own another of these, so that all loads are in flight at once.
 struct KeyShare {
     static constexpr int SHARE = ceil_div(ROUND_ROWS, SPLIT_WARPS);
     u32 which;
@@ -128,7 +128,7 @@ __device__ static void partial(const RowsCall& call, const Norms& norms) {
     int length = load_fresh<int>(call.seq_lens);
     i64 slot = has_row ? load_fresh<i64>(call.slots + lane) : -1;
     i64 position = has_row ? load_fresh<i64>(call.positions + lane) : 0;
-    // Past the table's last page nothing comes of a row; the angles end there too.
+    // Past the table's last page a row has no result; the angles end there too.
     position = min(position, static_cast<i64>(call.pages) * PAGE - 1);
     Split split(length, call.pages, split_index);
     // One block waits in any case: this kernel is not over before those ahead of it.
@@ -190,7 +190,7 @@ PLAIN_ROWS(append_attention_rows_full_partial, false)
 NORMED_ROWS(norm_append_attention_rows_partial, true)
 NORMED_ROWS(norm_append_attention_rows_full_partial, false)
 
-// out [tokens, q_heads · HEAD_DIM] from the splits' parts; a block a head of a row, a thread an element.
+// out [tokens, q_heads · HEAD_DIM] from the splits' parts; a block per head of a row, a thread per element.
 KERNEL(HEAD_DIM, 1)
 attention_rows_combine(bf16* out, const float* sums, const float* weights, const int* seq_lens, int tokens, int pages,
                        int q_heads, int kv_heads) {

@@ -58,7 +58,7 @@ struct Pages {
     __device__ int valid(int page) const { return min(keys - page * PAGE, PAGE); }
 };
 
-// New tokens, whose keys and values memory does not have yet: the first stands `first` keys into the sequence; those
+// New tokens, whose keys and values memory does not have yet: the first is `first` keys into the sequence; those
 // that `which` has a bit for, a block has in its shared memory.
 struct Fresh {
     int first;
@@ -149,7 +149,7 @@ __device__ inline void attend(Weighted& weighted, SplitMemory<NEW>& shared, cons
 // different banks.
 __device__ inline int spread(int query, int d) { return d ^ query % 8 * 8; }
 
-// The warps' sums of `count` queries as one, relative to the greatest score among them.
+// The warps' sums of `count` queries as one, relative to the largest score among them.
 template <int NEW>
 __device__ inline void store_partial(SplitMemory<NEW>& shared, const Weighted& weighted, float* sums, float* weights,
                                      int count) {
@@ -184,8 +184,8 @@ __device__ inline void store_partial(SplitMemory<NEW>& shared, const Weighted& w
     }
 }
 
-// The parts of one query from the splits in use as one: [SPLITS, HEAD_DIM] sums, [SPLITS, top and total]; a thread an
-// element.
+// The parts of one query from the splits in use as one: [SPLITS, HEAD_DIM] sums, [SPLITS, top and total]; a
+// thread per element.
 __device__ inline void combine(bf16* out, const float* sums, const float* weights, int in_use) {
     float top = -CUDART_INF_F, part[SPLITS], tops[SPLITS], totals[SPLITS];
 #pragma unroll

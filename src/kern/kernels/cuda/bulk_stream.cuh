@@ -6,7 +6,7 @@
 #include "matvec.cuh"
 
 // A slot of the ring holds a tile's rows: whole, as they lie in memory, so that one copy brings them, or a slice along
-// K of them, a copy a row. Each copy takes the engine that makes it a while, so what counts is that they are large.
+// K of them, a copy per row. Each copy occupies the copy engine for a while, so they have to be large.
 // Where SPLIT is 2, two blocks have the same columns and half of K each (split_depth.cuh).
 template <int K, int PARTS, int SPLIT>
 struct BulkStream {

@@ -1,5 +1,5 @@
-// The greatest of some values and where it is: at the lowest index, or -1 where nothing can be chosen, which is so for
-// nothing but -infinity, and for a NaN or +infinity among them.
+// The maximum of some values and its index: the lowest of equal ones, or -1 where nothing can be chosen: for values that
+// are all -infinity, and for a NaN or +infinity among them.
 #pragma once
 #include "kernel.cuh"
 

@@ -4,7 +4,7 @@
 #pragma once
 #include "matvec.cuh"
 
-constexpr int SQUARES = MATVEC_BLOCKS;  // partial sums of squares of a row of the residual stream: one a block
+constexpr int SQUARES = MATVEC_BLOCKS;  // partial sums of squares of a row of the residual stream: one per block
 
 __device__ inline void store_as(bf16* to, float sum) { *to = __float2bfloat16(sum); }
 __device__ inline void store_as(float* to, float sum) { *to = sum; }
@@ -119,7 +119,7 @@ struct Residual {
         if (!mine) return {};
         return {load_fresh<float>(residual + static_cast<i64>(row) * HIDDEN + output), weight[output]};
     }
-    // A product is rounded before it is added, as where it stands in a buffer of its own.
+    // A product is rounded before it is added, as if it were in its own buffer.
     __device__ void store(int row, int output, bool mine, float sum, float, const Needed& needed) {
         if (!mine) return;
         i64 at = static_cast<i64>(row) * HIDDEN + output;

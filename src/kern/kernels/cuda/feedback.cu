@@ -1,4 +1,4 @@
-// Keeping a sequence's token, position, slot and length on the device from one step to the next; a thread a sequence.
+// Keeping a sequence's token, position, slot and length on the device from one step to the next; a thread per sequence.
 #include "kernel.cuh"
 
 constexpr int PAGE = 16;

@@ -1,4 +1,4 @@
-// A chunk's queries and keys normed and rotated, its keys and values written into the paged pool: a warp a head.
+// A chunk's queries and keys normed and rotated, its keys and values written into the paged pool: a warp per head.
 #include "heads.cuh"
 #include "pages.cuh"
 

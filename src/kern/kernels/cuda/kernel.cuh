@@ -18,7 +18,7 @@ __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / 
 __device__ inline int lane_index() { return threadIdx.x % WARP; }
 __device__ inline int warp_index() { return threadIdx.x / WARP; }
 
-// Sizes that are compiled in are parameters too: another value is a fault of the caller.
+// Sizes that are compiled in are parameters too: another value is an error of the caller.
 __device__ inline void expect(int value, int compiled) {
     if (value != compiled) __trap();
 }

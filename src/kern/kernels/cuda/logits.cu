@@ -1,4 +1,4 @@
-// What is read off a row of logits: the greatest, in two steps, and the negative log-likelihood of a given one.
+// What is read off a row of logits: the maximum, in two steps, and the negative log-likelihood of a given one.
 #include "candidate.cuh"
 
 constexpr int LOGIT_THREADS = 256;
@@ -6,7 +6,7 @@ constexpr int LOGIT_WARPS = LOGIT_THREADS / WARP;
 constexpr int PART_LOADS = 10;  // of a thread at once: all there are for 64 parts of 160 000 values
 constexpr int FINAL_LOADS = 6;  // and of a lane, for 192 parts
 
-// The greatest of n values, of which this thread has every `stride`-th from `first` on.
+// The maximum of n values, of which this thread has every `stride`-th from `first` on.
 template <int LOADS, class Load>
 __device__ static Candidate best_of(int first, int n, int stride, Load load) {
     Candidate top = Candidate::none();
@@ -21,7 +21,7 @@ __device__ static Candidate best_of(int first, int n, int stride, Load load) {
     return top;
 }
 
-// best[row, part], index[row, part] of values [row, n]; a block a part
+// best[row, part], index[row, part] of values [row, n]; a block per part
 KERNEL(LOGIT_THREADS, 1)
 argmax_partial(float* best, int* index, const float* values, int n) {
     start_next_kernel();
@@ -42,7 +42,7 @@ argmax_partial(float* best, int* index, const float* values, int n) {
     index[blockIdx.y * parts + part] = top.choice();
 }
 
-// next[row] from the parts' best and index; a warp a row
+// next[row] from the parts' best and index; a warp per row
 KERNEL(WARP, 1)
 argmax_final(i64* next, const float* best, const int* index, int parts) {
     start_next_kernel();

@@ -1,6 +1,6 @@
 // One step of a draft's chain of tokens: the token before adds a product of low rank to a row of logits (the Markov head
-// of DSpark), whose greatest is the next token. What that costs is reading the matrix, so a block's rows of it stream
-// through a ring in shared memory from the kernel's first moment on, while the steps before are at their last; a warp
+// of DSpark), whose maximum is the next token. What that costs is reading the matrix, so a block's rows of it stream
+// through a ring in shared memory from the kernel's first moment on, while the steps before finish; a warp
 // multiplies whole rows, eight at a time.
 #include "bulk.cuh"
 #include "candidate.cuh"
@@ -164,7 +164,7 @@ struct TokenRow {
 
     // Its product with a tile of the matrix, of row i in lane i and those that are i modulo 8. The first operand has half
     // of each piece as row 0, the other half as row 8, so that it is whole registers without zeros; the sum of either half
-    // stands in its row, and nobody reads the others.
+    // is in its row, and nobody reads the others.
     __device__ float times(const uint4 (&weights)[CHUNKS]) const {
         float low[4] = {}, high[4] = {};
 #pragma unroll
@@ -180,7 +180,7 @@ struct TokenRow {
     }
 };
 
-// logits += table[before] · matrixᵀ for the block's rows; the greatest of them. Each lane has a row of one of a batch's
+// logits += table[before] · matrixᵀ for the block's rows; the maximum of them. Each lane has a row of one of a batch's
 // turns; what its logit was is loaded a batch ahead.
 __device__ static Candidate add_rows(float* logits, const TokenRow& x, MatrixStream& stream, const Range& range, int n) {
     constexpr int BATCH_TURNS = WARP / TILE;

@@ -37,7 +37,7 @@ __device__ static void multiply(const Epilogue& epilogue, const X* x, const bf16
     else run_batches(stream, operand, slice, epilogue);
 }
 
-// What this is compiled for: a step, a round of speculation, or what of a round a draft of its own width has apart.
+// What this is compiled for: a step, a round of speculation, or the products of a draft whose width differs.
 #define STEP 0
 #define ROUND 1
 #define DRAFT 2
@@ -76,7 +76,7 @@ rms_gate_up(bf16* y, const bf16* weighted, const float* squares, const bf16* w, 
     multiply<HIDDEN, 2>(Gated{y, n, {squares, eps}}, weighted, w, rows, n, k);
 }
 
-// c = x · wᵀ of the residual's width, for norms and additions that stand apart from the product
+// c = x · wᵀ of the residual's width, for norms and additions that are not fused with the product
 KERNEL(BLOCK, 1)
 hidden_matmul(bf16* c, const bf16* x, const bf16* w, int rows, int n, int k) {
     multiply<HIDDEN, 1>(Stored<bf16>{c, n}, x, w, rows, n, k);

@@ -20,7 +20,7 @@ constexpr int MAX_STEPS = 2;   // between two waits, where each thread copies wh
 static_assert(ROWS >= 1 && ROWS <= 8, "as many rows of X as one product takes without a second operand");
 static_assert(BATCH * TILE == WARP && ROWS <= MATVEC_WARPS, "a warp sums the columns of one row");
 
-// All threads that multiply; the warp that asks for bulk copies is none of them.
+// All threads that multiply; the warp that issues bulk copies is not one of them.
 __device__ inline void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
 // Rows of X that this block works on: those from `first`, `count` of them, at most ROWS.

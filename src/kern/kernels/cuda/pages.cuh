@@ -1,5 +1,5 @@
 // The paged pool of keys and values: page p starts at element p · page_stride and holds, for one layer,
-// [keys or values][kv_heads][PAGE][HEAD_DIM] in bf16. The pool's address already stands at the layer.
+// [keys or values][kv_heads][PAGE][HEAD_DIM] in bf16. The pool's address is already that of the layer.
 #pragma once
 #include "kernel.cuh"
 

@@ -1,4 +1,4 @@
-// Kernels over the rows of a chunk, a block a row: embedding and other tables, norms, rounding, the gated activation.
+// Kernels over the rows of a chunk, a block per row: embedding and other tables, norms, rounding, the gated activation.
 #include "kernel.cuh"
 
 constexpr int ROW_THREADS = 256;
@@ -152,7 +152,7 @@ add_rms_norm(bf16* y, float* x, const bf16* delta, const bf16* weight, int hidde
     norm_row(y + row, v, weight, eps);
 }
 
-// y [tokens, FFN] = silu(gate) · up of gate_up [tokens, 2 FFN]; a thread eight elements
+// y [tokens, FFN] = silu(gate) · up of gate_up [tokens, 2 FFN]; eight elements per thread
 KERNEL(ROW_THREADS, 1)
 silu_mul(bf16* y, const bf16* gate_up, int ffn) {
     expect(ffn, FFN);

@@ -1,5 +1,5 @@
 // A round of speculation from one to the next: which drafts the target would have chosen, and the rows that follow; a
-// warp for all sequences, a lane a row. A sequence has `block` drafts behind the anchor, the last token that stands.
+// warp for all sequences, a lane per row. A sequence has `block` drafts after the anchor, the last accepted token.
 // Positions and slots beyond the table's last page: the last position there is, and slot -1.
 #include "pages.cuh"
 
@@ -36,7 +36,7 @@ struct Rounds {
         position[s] = start;
     }
 
-    // Where this lane's row of the round before stands, and its slot, or -1.
+    // The position of this lane's row of the round before, and its slot, or -1.
     __device__ void lay_feature(i64 s, int row, i64 at, i64 slot) const {
         if (!has(row)) return;
         feature_positions[index(s, row)] = at;

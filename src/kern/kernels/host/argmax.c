@@ -1,4 +1,4 @@
-/* The greatest of a row in two steps: of each of grid.x parts, then of the parts. Ties go to the lowest index; -1 where
+/* The maximum of a row in two steps: of each of grid.x parts, then of the parts. Ties go to the lowest index; -1 where
  * nothing can be chosen: a NaN or +infinity in the row, or nothing but -infinity. */
 #include "vector.h"
 

@@ -1,5 +1,5 @@
 /* Attention over the paged pool, query heads sharing key heads in groups, softmax computed online (Dao et al.,
- * FlashAttention): prefill in blocks of queries and keys, causal or full, decode one query a sequence. */
+ * FlashAttention): prefill in blocks of queries and keys, causal or full, decode one query per sequence. */
 #include "pages.h"
 #include "tile.h"
 
@@ -113,7 +113,7 @@ static void store_out(bf16 *to, const float *sum, float total, int64_t dim) {
     for (int64_t d = 0; d < dim; d++) to[d] = to_bf16(sum[d] * scale);
 }
 
-/* `rows` queries of one sequence and head, the first being query `token` of the call and standing at `position`. */
+/* `rows` queries of one sequence and head, the first is query `token` of the call, at `position`. */
 static void prefill_block(const attention *t, int64_t seq, int64_t head, int64_t token, int64_t rows,
                           int64_t position) {
     block_memory b;

@@ -66,7 +66,7 @@ enum { PARALLEL_WORK = 32768 };
 
 typedef void (*rows_body)(const kern_launch *launch, void *const *params, int64_t begin, int64_t end);
 
-/* Run `body` over the rows [0, rows), a contiguous share a thread. A share begins at a multiple of `unit`. */
+/* Run `body` over the rows [0, rows), a contiguous share per thread. A share begins at a multiple of `unit`. */
 static inline void for_rows(const kern_launch *launch, void *const *params, int64_t rows, int64_t unit,
                             int64_t work, rows_body body) {
     if (launch->threads == 1 || rows <= unit || work < PARALLEL_WORK) {

@@ -1,6 +1,6 @@
 /* A round of speculation from one to the next: which drafts the target would have chosen, and the rows that follow.
  *
- * A sequence has `block` drafts behind the anchor, the last token that stands. Positions and slots beyond the table's
+ * A sequence has `block` drafts after the anchor, the last accepted token. Positions and slots beyond the table's
  * last page: the last position there is, and slot -1. Its tokens enter the ring as steps of one token do. */
 #include "kernel.h"
 #include "pages.h"

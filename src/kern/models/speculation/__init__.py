@@ -1,1 +1,1 @@
-"""A draft model beside a target: its config, checkpoint, weights and programs (DSpark, arXiv 2607.05147)."""
+"""A draft model for a target: its config, checkpoint, weights and programs (DSpark, arXiv 2607.05147)."""

@@ -1,4 +1,4 @@
-"""What a draft's programs work on beside the target's memory: carries of a round, its state, its weights."""
+"""The memory of a draft's programs besides the target's: carries of a round, its state, its weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F32_BYTES: Final = 4
 
 
 class DraftBuffers(LayerBuffers):
-    """The draft's layers on the target's workspaces, which are wide enough; and what a round hands to the next.
+    """The draft's layers, on the target's workspaces, which are wide enough; and the carries from round to round.
 
     `rows` is the rows of a round: the anchor and its drafts.
     """
@@ -69,7 +69,7 @@ class DraftBuffers(LayerBuffers):
 
     @property
     def tap_names(self) -> Names:
-        """What the operations of a tap take beside the target's buffers."""
+        """What the operations of a tap take besides the target's buffers."""
         fc = {name: weight for name, weight in self.weights.items() if name.startswith("fc.")}
         return {"tapped": self.tapped, "features": self.features, **fc}
 

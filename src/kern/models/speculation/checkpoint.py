@@ -19,13 +19,13 @@ HIDDEN_NORM: Final = "hidden_norm.weight"
 MARKOV_W1: Final = "markov_head.markov_w1.weight"
 MARKOV_W2: Final = "markov_head.markov_w2.weight"
 TABLES: Final = ("embed_tokens.weight", "lm_head.weight")
-"""What a draft may have of its own, and else takes from its target."""
+"""The tables that a draft may have itself, or share with its target."""
 CONFIDENCE: Final = ("confidence_head.proj.weight", "confidence_head.proj.bias")
-"""What says how sure a draft is, which is not asked."""
+"""The head that estimates how certain a draft is: it is not used."""
 
 
 def draft_shapes(config: DraftConfig) -> dict[str, Shape]:
-    """Names and shapes of everything that a draft of this config is made of."""
+    """The names and shapes of all tensors of a draft of this config."""
     c = config.transformer
     shapes = {name.removeprefix("model."): shape for name, shape in parameter_shapes(c).items()}
     return shapes | {
@@ -43,7 +43,7 @@ class DraftTensors(Protocol):
         """Whether there is a tensor of this name."""
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """A tensor in bf16, f16 or f32. Raises CheckpointError where there is none."""
+        """A tensor in bf16, f16 or f32. Raises CheckpointError for an unknown name."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,24 @@ class RandomDraft:
     seed: int
 
     def has(self, name: str) -> bool:
-        """Whether a draft of this config has such a tensor of its own."""
+        """Whether a draft of this config has its own tensor of this name."""
         return name not in TABLES and name in draft_shapes(self.config)
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """The tensor in bf16, of other values than a target's of the same name. Raises CheckpointError."""
+        """The tensor in bf16, with other values than the target's of the same name. Raises CheckpointError."""
         if not self.has(name):
             raise CheckpointError(f"a random draft has no tensor {name}")
         return random_tensor(self.seed, f"draft.{name}", draft_shapes(self.config)[name])
 
 
 def check_draft(draft: HuggingFaceCheckpoint, config: DraftConfig) -> None:
-    """Raises CheckpointError where the folder has other tensors than a draft of this config is made of."""
+    """Raises CheckpointError where the folder's tensors are not those of a draft of this config."""
     irrelevant = (*IRRELEVANT, *CONFIDENCE)
     check_tensors(draft.tensors, draft_shapes(config), whose="the draft", optional=TABLES, irrelevant=irrelevant)
 
 
 def shared_tables(draft: DraftTensors, target: Checkpoint) -> frozenset[str]:
-    """Those of TABLES that are the target's: the draft has none, or the very same values in bf16."""
+    """Those of TABLES that are the target's: the draft has no such tensor, or one with the same values in bf16."""
     head = "model.embed_tokens.weight" if target.config.tied_embeddings else "lm_head.weight"
     theirs = dict(zip(TABLES, ("model.embed_tokens.weight", head), strict=True))
     return frozenset(

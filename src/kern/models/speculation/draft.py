@@ -1,4 +1,4 @@
-"""A draft to be built: opened, held against its target, its weights named."""
+"""A draft to build: opened, compared with its target, its weights named."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from kern.models.speculation.checkpoint import (
     draft_shapes,
     shared_tables,
 )
-from kern.models.speculation.config import DraftConfig, fitted, from_dspark, random_draft
-from kern.models.speculation.fields import DRAFT_FIELDS
+from kern.models.speculation.config import DRAFT_FIELDS, DraftConfig, fitted, from_dspark, random_draft
 from kern.models.weights import EMBEDDING, ROPE_TABLE, Weight, WeightGroup, weights_of
 
 RANDOM: Final = "random"
@@ -37,9 +36,9 @@ _LM_HEAD: Final = "lm_head"
 
 @dataclass(frozen=True)
 class Draft:
-    """A draft for a target. `shared` are the weights that it has no copy of, by the target's names.
+    """A draft for a target. `shared` are the target's weights that it uses, by the target's names.
 
-    `unknown` are the fields of its config that are in no table.
+    `unknown` are the fields of its config that no table lists.
     """
 
     config: DraftConfig
@@ -68,14 +67,14 @@ class Draft:
 
     @property
     def _shapes(self) -> Mapping[str, Shape]:
-        # A layer's sources go by a target's names.
+        # The sources of a layer's weights have the names of a target's tensors.
         hidden = self.config.transformer.hidden
         slices = {f"{FC}.{i}": (hidden, hidden) for i in range(len(self.config.taps))}
         published = draft_shapes(self.config)
         return published | {f"model.{name}": shape for name, shape in published.items()} | slices
 
     def _tensor(self, name: str) -> NDArray[Any]:
-        """A tensor by its published name, or by that of a target's; `fc.weight.I` are the columns of tap I."""
+        """A tensor by its published name, or by the target's for it; `fc.weight.I` is the columns of tap I."""
         if not name.startswith(f"{FC}."):
             return self.tensors.tensor(name.removeprefix("model."))
         hidden, tap = self.config.transformer.hidden, int(name.removeprefix(f"{FC}."))
@@ -85,13 +84,13 @@ class Draft:
 def open_draft(draft: str | Path, target: Checkpoint, *, seed: int, taps_before: bool) -> Draft:
     """The draft of a DSpark folder, or of random weights for `random`, for this target.
 
-    Raises UnsupportedModel and CheckpointError where it is none, or none of this target.
+    Raises UnsupportedModel and CheckpointError where it is not a draft, or not one of this target.
     """
     if draft == RANDOM:
         config = fitted(random_draft(target.config), target.config, before=taps_before)
         return Draft(config, _shared(config, target.config, frozenset(TABLES)), RandomDraft(config, seed))
     if not os.path.isdir(draft):
-        raise CheckpointError(f"there is no folder {draft}", "give a DSpark draft's folder, or `random`")
+        raise CheckpointError(f"no such folder: {draft}", "give a DSpark draft's folder, or `random`")
     folder = HuggingFaceCheckpoint(Path(draft))
     config = fitted(from_dspark(folder.settings), target.config, before=taps_before)
     check_draft(folder, config)

@@ -26,7 +26,7 @@ class Speculation:
     ) -> None:
         """Raises UnsupportedModel for more sequences than one."""
         if sequences != 1:
-            raise UnsupportedModel(f"{sequences} sequences are asked for, and a draft serves one", "build for one")
+            raise UnsupportedModel(f"a draft serves one sequence, not {sequences}", "build for one sequence")
         self.builder, self.kernels, self.target = builder, kernels, target
         self.buffers = DraftBuffers(builder, target, draft)
         self.fused = target.squares is not None
@@ -52,7 +52,7 @@ class Speculation:
         self.precompute(p, rows, product)
 
     def precompute(self, p: ProgramBuilder, rows: Names, product: str = "matmul") -> None:
-        """Keys and values of every layer of the draft, from features: its layers' input norms have no part in it."""
+        """Keys and values of every layer of the draft, from features; the layers' input norms are not applied."""
         b, c = self.buffers, self.buffers.config
         fused = "norm_rope_cache" if c.qk_norm else "rope_cache"
         separate = (

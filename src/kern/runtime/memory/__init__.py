@@ -1,1 +1,1 @@
-"""Where everything of a manifest is in memory: sizes, lifetimes, the plan, the arenas, the addresses."""
+"""The memory of an executable: sizes, lifetimes, the plan, the arenas, the addresses."""

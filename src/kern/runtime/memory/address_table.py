@@ -1,4 +1,4 @@
-"""From the plan and the arenas' bases to the address of everything a program touches."""
+"""From the plan and the bases of the arenas to the address of everything that a program accesses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kern.runtime.memory.planner import MemoryPlan
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """Where the arenas begin, and where each weight stands."""
+    """The address of each arena and of each weight."""
 
     weights: Mapping[str, int]
     states: int
@@ -30,7 +30,7 @@ class ProgramAddresses:
     scratch: Mapping[tuple[int, str], int]
 
     def of(self, dispatch: int, access: Access) -> int:
-        """Where an access of dispatch number `dispatch`, or of one of its launches, begins."""
+        """The address of an access of dispatch number `dispatch`, or of one of its launches."""
         match access.kind:
             case "buffer":
                 base = self.buffers[access.name]
@@ -42,10 +42,10 @@ class ProgramAddresses:
 
 
 def resident(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
-    """The buffers that keep one address for life: all but the workspace that shares bytes."""
+    """The buffers whose address never changes: all but workspace that shares memory."""
     fixed = {key: bases.io + offset for key, offset in plan.io.offsets.items() if isinstance(key, str)}
-    apart = {name: bases.workspace + offset for name, offset in plan.workspace.resident.items()}
-    return {**bases.weights, **fixed, **apart}
+    own = {name: bases.workspace + offset for name, offset in plan.workspace.resident.items()}
+    return {**bases.weights, **fixed, **own}
 
 
 def states(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
@@ -54,7 +54,7 @@ def states(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
 
 
 def addresses(manifest: Manifest, plan: MemoryPlan, bases: Bases) -> dict[str, ProgramAddresses]:
-    """The addresses for each program. What all of them share is held once."""
+    """The addresses for each program. What they share is stored once."""
     lasting, fixed = resident(plan, bases), states(plan, bases)
     return {name: _of_program(manifest, name, plan, bases, lasting, fixed) for name in manifest.programs}
 

@@ -1,4 +1,4 @@
-"""Offsets in one arena for blocks whose lifetimes are known, and the least that any arena could take."""
+"""Offsets in one arena for blocks whose lifetimes are known, and a lower bound on the size of any arena."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kern.runtime.memory.lifetimes import Block, BlockKey
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where each block starts, and the bytes that all of them take."""
+    """The offset of each block, and the bytes that all of them take."""
 
     of: dict[BlockKey, int]
     size: int
 
 
-def place(blocks: Sequence[Block]) -> Offsets:
+def pack(blocks: Sequence[Block]) -> Offsets:
     """Give each block an offset, a multiple of ALIGNMENT, such that no two alive at once overlap.
 
     Greedy by size: from the largest block to the smallest, each goes into the smallest gap that holds it
-    among the blocks placed so far that are alive with it, or behind them. Y. Pisarchyk, J. Lee, "Efficient
+    among the placed blocks that are alive with it, or after them. Y. Pisarchyk, J. Lee, "Efficient
     Memory Management for Deep Neural Net Inference", 2020, arXiv:2001.03288, section 5.2.
     """
     near = _overlapping(blocks)
@@ -36,14 +36,14 @@ def place(blocks: Sequence[Block]) -> Offsets:
 
 
 def pairs(blocks: Sequence[Block]) -> int:
-    """How many pairs of blocks are alive at once, which is what placing them takes in time and memory."""
+    """How many pairs of blocks are alive at once, to which the time and memory of packing are proportional."""
     ends = sorted(block.last for block in blocks)
     begun = enumerate(sorted(block.first for block in blocks))
     return sum(earlier - bisect_left(ends, first) for earlier, first in begun)
 
 
 def peak(blocks: Sequence[Block]) -> int:
-    """The most bytes alive at one step: no arena can be smaller."""
+    """The most bytes alive at one launch: no arena can be smaller."""
     changes: dict[int, int] = {}
     for block in blocks:
         changes[block.first] = changes.get(block.first, 0) + block.size
@@ -56,7 +56,7 @@ def peak(blocks: Sequence[Block]) -> int:
 
 
 def _overlapping(blocks: Sequence[Block]) -> list[list[int]]:
-    """For each block, those that are alive at some step with it."""
+    """For each block, those that are alive at the same time as it."""
     near: list[list[int]] = [[] for _ in blocks]
     alive: list[int] = []
     for order in sorted(range(len(blocks)), key=lambda order: blocks[order].first):

@@ -1,4 +1,4 @@
-"""The memory plan: which arenas a manifest needs, how large, and what stands where in them."""
+"""The memory plan: the arenas of a manifest, their sizes, and the offset of everything in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 from kern.manifest.arrays import ALIGNMENT, round_up
 from kern.manifest.errors import KernError, variant
 from kern.manifest.types import Manifest
-from kern.runtime.memory.arena import pairs, peak, place
+from kern.runtime.memory.arena import pack, pairs, peak
 from kern.runtime.memory.lifetimes import BlockKey, blocks
 from kern.runtime.memory.sizes import ScratchKey, Sizes, sizes
 from kern.verifier import VerifiedManifest
@@ -18,7 +18,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 MAX_PAIRS: Final = 2**22
-"""Most pairs of workspace blocks alive at once that are planned, over all programs; a large model has thousands."""
+"""Most pairs of workspace blocks alive at the same time, over all programs; a large model has thousands."""
 
 
 TooManyBlocks = variant(KernError, "too-many-blocks", "Too many buffers are alive at once to plan their memory.")
@@ -26,7 +26,7 @@ TooManyBlocks = variant(KernError, "too-many-blocks", "Too many buffers are aliv
 
 @dataclass(frozen=True, slots=True)
 class Arena(Generic[Key]):
-    """`size` bytes whose base is a multiple of `alignment`, and where things start in them, in bytes."""
+    """`size` bytes whose base is a multiple of `alignment`, and the offsets of what is in them, in bytes."""
 
     size: int
     alignment: int
@@ -34,7 +34,7 @@ class Arena(Generic[Key]):
 
     @property
     def allocation(self) -> int:
-        """Bytes to ask of a device, which promises multiples of ALIGNMENT only."""
+        """Bytes to allocate on a device, which aligns only to ALIGNMENT."""
         return self.size + self.alignment - ALIGNMENT if self.size else 0
 
 
@@ -42,10 +42,10 @@ class Arena(Generic[Key]):
 class Workspace:
     """The arena that all programs share, since nothing in it is kept between executions.
 
-    `size` is what is allocated; `unshared` what it would be if every buffer and scratch had bytes of its
-    own; `lower_bound` the most bytes alive at one step of any program, which no plan can undercut. `offsets`
-    places, program by program, each buffer and each scratch of a dispatch. `resident` holds the buffers
-    that have bytes of their own: all of them where sharing is off, none otherwise.
+    `size` is allocated; `unshared` would be needed if every buffer and scratch had its own memory; `lower_bound` is
+    the most bytes alive at one launch of any program, below which no plan can go. `offsets` has, for each program, each
+    buffer and each scratch of a dispatch. `resident` has the buffers with their own memory: all of them without
+    sharing, none otherwise.
     """
 
     size: int
@@ -57,10 +57,10 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes by class, every start a multiple of 256 bytes at least.
+    """Bytes by class; every offset is a multiple of at least 256 bytes.
 
     `weights` is the sum of the weights' bytes, `states` and `io` (inputs, outputs, carries and kept scratch)
-    keep their places for life, and `workspace` is planned by lifetime.
+    have fixed offsets, and `workspace` is planned by lifetime.
     """
 
     sizes: Sizes
@@ -72,16 +72,15 @@ class MemoryPlan:
 
     @property
     def allocated(self) -> int:
-        """Bytes that loading allocates besides the weights, which some devices use in place."""
+        """Bytes that loading allocates in addition to the weights, which some devices use in place."""
         return self.states.allocation + self.io.allocation + self.workspace.size
 
 
 def plan(verified: VerifiedManifest, *, capacity: int = 4096, sequences: int = 1, sharing: bool = True) -> MemoryPlan:
     """Plan the memory of a manifest; needs neither its files nor a device.
 
-    `capacity` counts the tokens of one sequence; see `sizes` for what a state takes. With `sharing` off,
-    every workspace buffer and every scratch has bytes of its own. Raises BadCapacity,
-    TooManyBlocks.
+    `capacity` counts the tokens of one sequence; see `sizes` for what a state takes. Without `sharing`
+    every workspace buffer and scratch has its own memory. Raises BadCapacity, TooManyBlocks.
     """
     manifest = verified.manifest
     reserved = sizes(verified, capacity, sequences)
@@ -90,14 +89,14 @@ def plan(verified: VerifiedManifest, *, capacity: int = 4096, sequences: int = 1
         reserved,
         sharing,
         sum(round_up(size) for size in weights),
-        _side_by_side((name, reserved.states[name], state.align) for name, state in manifest.states.items()),
-        _side_by_side(_io(manifest, reserved)),
+        _consecutive((name, reserved.states[name], state.align) for name, state in manifest.states.items()),
+        _consecutive(_io(manifest, reserved)),
         _workspace(manifest, reserved, sharing),
     )
 
 
-def _side_by_side(items: Iterable[tuple[Key, int, int]]) -> Arena[Key]:
-    """Everything in order, each (key, size, alignment) at the next multiple of its alignment."""
+def _consecutive(items: Iterable[tuple[Key, int, int]]) -> Arena[Key]:
+    """The items (key, size, alignment) in order, each at the next multiple of its alignment."""
     offsets, end, most = {}, 0, ALIGNMENT
     for key, size, alignment in items:
         alignment = max(alignment, ALIGNMENT)
@@ -121,22 +120,21 @@ def _workspace(manifest: Manifest, reserved: Sizes, sharing: bool) -> Workspace:
     alive = {program: blocks(manifest, program, reserved) for program in manifest.programs}
     if (together := sum(map(pairs, alive.values()))) > MAX_PAIRS:
         raise TooManyBlocks(
-            f"{together:,} pairs of workspace buffers and scratch are alive at once, more than the {MAX_PAIRS:,} that "
-            "are planned",
+            f"{together:,} pairs of workspace buffers and scratch are alive at once; the limit is {MAX_PAIRS:,}",
             "use fewer of them, or end their use sooner",
         )
-    apart = _side_by_side(_own(manifest, reserved))
+    separate = _consecutive(_own(manifest, reserved))
     bound = max(peak(of) for of in alive.values())
     if sharing:
-        placed = {program: place(of) for program, of in alive.items()}
+        placed = {program: pack(of) for program, of in alive.items()}
         size = max(offsets.size for offsets in placed.values())
-        return Workspace(size, apart.size, bound, {program: p.of for program, p in placed.items()}, {})
+        return Workspace(size, separate.size, bound, {program: p.of for program, p in placed.items()}, {})
     offsets = {
-        program: {block.key: apart.offsets[_owner(manifest, program, block.key)] for block in of}
+        program: {block.key: separate.offsets[_owner(manifest, program, block.key)] for block in of}
         for program, of in alive.items()
     }
-    resident = {key: offset for key, offset in apart.offsets.items() if isinstance(key, str)}
-    return Workspace(apart.size, apart.size, bound, offsets, resident)
+    resident = {key: offset for key, offset in separate.offsets.items() if isinstance(key, str)}
+    return Workspace(separate.size, separate.size, bound, offsets, resident)
 
 
 def _own(manifest: Manifest, reserved: Sizes) -> Iterable[tuple[str | ScratchKey, int, int]]:

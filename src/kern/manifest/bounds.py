@@ -1,4 +1,4 @@
-"""Names and expressions beyond their bounds, in a JSON document: what a manifest has many of must each be small."""
+"""Limits on names and expressions in a JSON document: there may be many, so each must be small."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def oversized(value: Any, max_name: int, max_terms: int, path: Path = ()) -> Ite
     is_shape = path[-1:] == ("shape",) and isinstance(value, list)
     terms = sum(map(_terms, value)) if is_shape else _terms(value)
     if terms > max_terms:
-        message = f"{terms:,} numbers and symbols, more than {max_terms}"
-        yield codes.TOO_MANY_TERMS.at(path, message, "compute it from fewer, or from its own symbol")
+        message = f"{terms:,} numbers and symbols; the limit is {max_terms}"
+        yield codes.TOO_MANY_TERMS.at(path, message, "use fewer terms, or a symbol of its own")
     elif isinstance(value, dict):
         for name, inner in value.items():
             if len(name) > max_name:
-                message = f"a name of {len(name):,} characters, more than {max_name}"
+                message = f"a name of {len(name):,} characters; the limit is {max_name}"
                 yield codes.NAME_TOO_LONG.at((*path, name), message, "choose a shorter name", anchor="key")
             yield from oversized(inner, max_name, max_terms, (*path, name))
     elif isinstance(value, list):
