@@ -194,7 +194,7 @@ def test_ids_that_the_model_does_not_have_are_refused(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model", RandomCheckpoint(preset("llama", "tiny"), 1))
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 512]}))
 
-    with pytest.raises(CheckpointError, match="stop_ids has 512"):
+    with pytest.raises(CheckpointError, match="stop_ids has the id 512"):
         build(BuildOptions("llama", checkpoint=model), tmp_path / "out")
 
 

@@ -82,7 +82,7 @@ def test_the_layer_is_found(process: MinedProcess) -> None:
 
 def test_instances_are_distinguished_by_their_passes(process: MinedProcess) -> None:
     def counts(symbol: str) -> set[int | None]:
-        return {each.tokens for passes in process.kernels(symbol).values() for each in passes}
+        return {each.tokens for each in process.passes if each.of(symbol)}
 
     assert counts("kernel_unified_attention") == {2, 16, 34, 85, 175, 4096}
     assert counts("kernel_unified_attention.1") == {1}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from kern.capture.errors import RecorderNotBuilt
+from kern.files.regular_file import whole_file
 from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
-from kern.files.whole_file import whole_file
 from kern.toolchain.cc import CompilationFailed, compile_all
 from kern.toolchain.cuda_headers import Toolkit
 

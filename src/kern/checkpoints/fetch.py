@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from kern.files.regular_file import whole_file
 from kern.files.user_cache import NAME_ANOTHER, UntrustedCache, make_cache, open_trusted, user_cache
-from kern.files.whole_file import whole_file
 from kern.files.working_folder import working_folder
 from kern.manifest.errors import KernError
 

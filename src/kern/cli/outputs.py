@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from kern.files.whole_file import whole_file
+from kern.files.regular_file import whole_file
 from kern.manifest.errors import KernError, variant
 
 Writing = Callable[[BinaryIO], object]

@@ -96,18 +96,9 @@ def shown(samples: Sequence[Sample]) -> str:
 
 def _forms(samples: Sequence[Sample]) -> Iterator[_Form]:
     """The expressions that give all samples, smaller ones first."""
-    for form in (_constant, _tokens, _multiple, _shifted, _divided):
-        if (found := form(samples)) is not None:
-            yield found
     for form in (
-        _shifted_divided,
-        _ratio,
-        _multiple_of_divided,
-        _divided_shifted,
-        _line,
-        _floor,
-        _scaled_shifted,
-        _scaled_ratio,
+        *(_constant, _tokens, _multiple, _shifted, _divided, _shifted_divided, _ratio),
+        *(_multiple_of_divided, _divided_shifted, _line, _floor, _scaled_shifted, _scaled_ratio),
     ):
         if (found := form(samples)) is not None:
             yield found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kern.mining.blocks import repeated
 from kern.mining.call_sites import Number, Site, Unaligned, align
-from kern.mining.events import Event, Kernel, Launch
+from kern.mining.events import Event, Launch
 from kern.mining.expression_fit import Fit
 from kern.mining.layouts import complete
 from kern.mining.pass_boundaries import divide
@@ -43,14 +43,6 @@ class MinedProcess:
     reference: Reference | None
     sites: tuple[CallSite, ...]
     unaligned: tuple[Unaligned, ...]
-
-    def kernels(self, symbol: str) -> dict[Kernel, tuple[Pass, ...]]:
-        """The kernels of that symbol, one for each module that holds one, and the passes that launch each."""
-        found: dict[tuple[str, str], tuple[Kernel, list[Pass]]] = {}
-        for each in self.passes:
-            for kernel in {launch.kernel.key: launch.kernel for launch in each.of(symbol)}.values():
-                found.setdefault(kernel.key, (kernel, []))[1].append(each)
-        return {kernel: tuple(passes) for kernel, passes in found.values()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,9 @@ class Pass:
         return tuple(event for event in self.events if isinstance(event, Copy))
 
     @property
-    def time(self) -> int:
-        """When its first event's call returned, in ns."""
-        return self.events[0].time
-
-    @property
     def duration(self) -> int:
         """From its first event to its last, in ns on the host: the time to launch it, not to run it."""
-        return self.events[-1].time - self.time
+        return self.events[-1].time - self.events[0].time
 
     def of(self, symbol: str) -> tuple[Launch, ...]:
         """Its launches of a symbol, in order."""

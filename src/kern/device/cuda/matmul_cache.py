@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kern.device.base import DeviceError
+from kern.files.regular_file import whole_file
 from kern.files.user_cache import (
     NAME_ANOTHER,
     CacheIgnored,
@@ -18,7 +19,6 @@ from kern.files.user_cache import (
     open_trusted,
     user_cache,
 )
-from kern.files.whole_file import whole_file
 
 WORKSPACE_BYTES: Final = 32 << 20
 """Workspace that every algorithm may use, NVIDIA's recommendation for Hopper (cuBLAS, cublasSetWorkspace)."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kern.files.whole_file import whole_file
+from kern.files.regular_file import whole_file
 
 
 @pytest.fixture
