@@ -72,7 +72,7 @@ def run(data: bytes, folder: Path) -> str:
         require(all(type(id) is int for id in ids), f"ids that are not integers: {ids[:9]}")
         require(ids == tokenizer.encode(text), f"encoding twice differs: {text!r}")
         if ids:
-            require(token_ids(ids, tokenizer.settings.vocabulary) == ids, f"other ids than the tokenizer gives: {ids[:9]}")
+            require(token_ids(ids, tokenizer.settings.vocabulary) == ids, f"other ids than the tokenizer: {ids[:9]}")
         tokenizer.decode(ids).encode()
     ids = list(range(0, tokenizer.settings.vocabulary, 1 + tokenizer.settings.vocabulary // 300))
     tokenizer.decode(ids).encode()
