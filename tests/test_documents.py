@@ -22,6 +22,7 @@ from kern.building.options import BuildOptions
 from kern.cli import main
 from kern.contracts.text import ROUND
 from kern.engine.generator import Generator
+from kern.manifest.builder import ManifestBuilder
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg
 from kern.runtime.executable import Executable
@@ -72,6 +73,19 @@ def test_the_provider_in_the_guide_works_as_shown(tmp_path: Path) -> None:
     shown = next(block for block in re.findall(r"```console\n(.*?)```", text, re.S) if "kern call" in block)
     assert printed(shown, tmp_path) == [line for line in shown.splitlines() if not line.startswith("$ ")]
     assert np.load(tmp_path / "y.npy").tolist() == [0, 0.5, 1, 1.5]
+
+
+def test_the_manifest_with_a_carry_in_the_guide_verifies(tmp_path: Path) -> None:
+    page = blocks("write-a-provider.md")
+    (tmp_path / "running_sum.py").write_text(page["python"][-1])
+    console = page["console"][-1]
+    assert printed(console, tmp_path) == output_of(console)
+
+
+def test_the_provider_page_has_every_method_of_the_builder() -> None:
+    rows = [row[0] for row in table("write-a-provider.md", "method")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)", row)}
+    assert named == {name for name, value in vars(ManifestBuilder).items() if callable(value) and name[0] != "_"}
 
 
 def test_the_kernels_in_the_guide_work_as_shown(tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ CALL = ("both", "--set", "n=4", "--in", "first=b.npy", "--in", "second=b.npy")
         ([*CALL, "--out", "out_first=y.npy", "--out", "out_first=z.npy"], ["--out gives 'out_first' twice"]),
         ([*CALL, "--out", "out_first=y.npy", "--out", "out_second=./y.npy"], ["would both be written to"]),
         ([*CALL, "--set", "m=4"], ["unknown symbol 'm'", "the symbols are n"]),
+        (["both", "--set", "n=3", *CALL[3:]], ["but the array has [4]\n", "or other symbol values with --set\n"]),
         (["both", "--in", "first=b.npy", "--in", "second=b.npy"], ["no value for n", "--set NAME=N"]),
         *(
             (["both", "--set", text, *CALL[3:]], [word])

@@ -23,6 +23,7 @@ from kern.manifest.types import Manifest
 from kern.runtime.arrays import Array
 from kern.runtime.errors import unknown
 from kern.runtime.executable import Executable
+from kern.runtime.shapes import WrongShape
 from kern.runtime.symbols import SymbolMissing
 
 Value = TypeVar("Value")
@@ -81,6 +82,8 @@ def call(path: Path, options: LoadOptions, given: CallOptions, *, as_json: bool)
             results = {name: executable.read(name, values) for name in outputs}
         except SymbolMissing as error:
             raise WrongCall(error.message, "give each symbol's value, as --set NAME=N") from error
+        except WrongShape as error:
+            raise WrongShape(error.message, "give an array of that shape, or other symbol values with --set") from error
         times = _times(executable, given.program, values, seconds) if given.timed else None
     dtypes = {name: manifest.buffers[name].dtype for name in outputs}
     write_files(

@@ -61,12 +61,12 @@ class Param:
         """Read a parameter string. Raises ValueError for any other string."""
         match = _PARAM.match(text)
         if match is None:
-            raise ValueError(text)
+            raise ValueError(f"{text!r} is not a parameter such as 'i32', 'in buffer<f32>' or 'inout ptr align 16'")
         if match["scalar"]:
             return cls(scalar=cast(Scalar, match["scalar"]))
         align = int(match["align"]) if match["align"] else None
         if align is not None and align & (align - 1):
-            raise ValueError(text)
+            raise ValueError(f"{text!r}: the alignment is not a power of two")
         dtype = cast("DType | None", match["dtype"])
         return cls(direction=cast(Direction, match["direction"]), dtype=dtype, align=align)
 

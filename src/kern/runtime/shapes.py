@@ -86,6 +86,6 @@ def first_row(name: str, shape: Shape, whole: Shape, at: object, *, at_bounds: b
     if row and not (shape and len(shape) == len(whole) and shape[1:] == whole[1:] and row + shape[0] <= whole[0]):
         raise WrongShape(
             f"buffer {name!r} has shape {list(whole)}: an array of {list(shape)} does not fit from row {row} on",
-            "give rows of its shape, no more than it has from there on",
+            "give rows of the same shape, at most as many as the buffer has from that row on",
         )
     return row

@@ -101,7 +101,7 @@ def _pin(step: Step, path: Path) -> Iterator[Diagnostic]:
         message = "`sha256` without `cubin`"
         yield SHA256_ALONE.at((*path, "sha256"), message, "add `cubin`, or remove `sha256`")
     elif step.sha256 is not None and not _SHA256.fullmatch(step.sha256):
-        message = f"{counted(len(step.sha256), 'character')} instead of 64 hexadecimal digits"
+        message = "the hash is not 64 hexadecimal digits"
         yield SHA256_MALFORMED.at((*path, "sha256"), message, "write what `sha256sum` prints for the file")
     if step.cubin is not None and (step.cubin in ("", ".", "..") or set(step.cubin) & set("/\\\0")):
         message = "the name is empty" if not step.cubin else "the name is a path"

@@ -34,6 +34,9 @@ typedef struct {
 
 #define KERN_ARG(type, i) (*(type const *)params[i])
 
+#ifndef KERN_TARGET
+#error compile with the instruction set that the file needs, such as -DKERN_TARGET='"x86-64-v3"'
+#endif
 static const char kern_target[] __attribute__((section(".kern.target"), used, aligned(1))) = KERN_TARGET;
 
 #endif
