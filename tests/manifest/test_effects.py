@@ -1,4 +1,4 @@
-"""The accesses of each launch: written out by hand, and held against a walk over the manifest's JSON."""
+"""The accesses of each launch: written out by hand, and compared with a walk over the manifest's JSON."""
 
 from __future__ import annotations
 
