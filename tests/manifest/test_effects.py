@@ -18,9 +18,10 @@ from kern.manifest.operators import OPERATORS
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Manifest, ScratchArg, StateArg
 from kern.manifest.writing import write
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
 from support.any_manifest import documents as any_documents
 from support.any_manifest import manifest_of
+from support.edited_example import edited
 from support.programs import RandomProgram, random_programs
 from support.valid_manifests import documents as valid_documents
 
