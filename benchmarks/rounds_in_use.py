@@ -62,12 +62,12 @@ def measure(artifact: Path, prompts: Sequence[Sequence[int]], tokens: int) -> Ma
     with ExitStack() as stack:
         loaded = {way: stack.enter_context(kern.load(artifact, capacity=capacity)) for way in WAYS}
         generators = {way: Generator(loaded[way], tokenizer, spec=spec) for way, spec in WAYS.items()}
-        for place, prompt in enumerate([prompts[0], *prompts]):
+        for index, prompt in enumerate([prompts[0], *prompts]):
             for way, generator in generators.items():
                 generation = generator.generate(prompt, max_tokens=tokens)
                 for _ in generation:
                     pass
-                if place > 0:
+                if index > 0:
                     taken[way].add(generation)
     return taken
 

@@ -32,8 +32,8 @@ def compared(plain: list[int], speculative: list[int]) -> str:
     """Whether both are equal, or where they differ: at a near-tie the order of summation decides."""
     if plain == speculative:
         return "the same text as without the draft"
-    place = next(place for place, pair in enumerate(zip(plain, speculative, strict=False)) if len({*pair}) > 1)
-    return f"without the draft the text differs from token {place + 1} on"
+    index = next(index for index, pair in enumerate(zip(plain, speculative, strict=False)) if len({*pair}) > 1)
+    return f"without the draft the text differs from token {index + 1} on"
 
 
 def main() -> None:

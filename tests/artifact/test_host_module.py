@@ -91,7 +91,7 @@ def test_functions_by_which_libraries_give_up_are_allowed() -> None:
     #include <signal.h>
     #include <stdlib.h>
     #include "kern_host.h"
-    static void fork(void) {}  // a name of its own
+    static void fork(void) {}  // a name of this module
     KERN_KERNEL(giving_up, "i32") {
         (void)launch;
         assert(KERN_ARG(int, 0));
@@ -291,7 +291,7 @@ def test_code_that_is_rewritten_while_it_is_loaded_is_refused() -> None:
 
 
 def test_symbols_are_those_that_the_loader_reads() -> None:
-    """A section of symbols beside the dynamic segment's own could say that kernels are exported which are not."""
+    """A section of symbols next to the one in the dynamic segment could say that kernels are exported which are not."""
     image = shared_object(SOURCE)
     with pytest.raises(BadModule, match="not the symbol table that the loader reads"):
         read(with_section(image + bytes(4096), ".dynsym", sh_offset=len(image)))

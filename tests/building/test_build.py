@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_the_old_folder_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_location_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(OutputError, match="cannot write"):

@@ -150,7 +150,7 @@ def test_a_folder_in_use_is_refused(kern: Kern) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "/below"])
-def test_a_place_that_can_be_no_folder_is_refused(kern: Kern, below: str) -> None:
+def test_a_location_that_cannot_be_a_folder_is_refused(kern: Kern, below: str) -> None:
     kern.dump.touch()
     kern.dump = Path(f"{kern.dump}{below}")
     refused(kern("true"), "cannot be made or read")

@@ -18,7 +18,8 @@ from cli.conftest import Kern
 from kern.cli.explain import all_codes, all_errors
 from kern.manifest.diagnostics import Example
 from kern.manifest.errors import KernError
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
+from support.edited_example import edited
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "original-form.json"
 

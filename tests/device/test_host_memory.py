@@ -84,7 +84,7 @@ def test_a_read_may_be_longer_than_an_int_counts(device: HostDevice) -> None:
 
 
 def test_more_than_is_free_is_refused_with_the_bytes_needed_and_free(device: HostDevice) -> None:
-    with pytest.raises(OutOfMemory, match=rf"{1 << 60} bytes are needed on the host and [0-9]+ are free"):
+    with pytest.raises(OutOfMemory, match=rf"{1 << 60:,} bytes are needed on the host and [0-9,]+ are free"):
         device.alloc(1 << 60)
 
 

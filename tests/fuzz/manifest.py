@@ -21,7 +21,8 @@ from kern.manifest.reading import read
 from kern.manifest.schema import json_schema
 from kern.manifest.writing import write
 from kern.verifier import verified
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
+from support.edited_example import edited
 from support.valid_manifests import ORIGINAL_FORM, generated
 
 SCHEMA_BYTES = 30_000

@@ -1,4 +1,4 @@
-"""The accesses of each launch: written out by hand, and held against a walk over the manifest's JSON."""
+"""The accesses of each launch: written out by hand, and compared with a walk over the manifest's JSON."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from kern.manifest.operators import OPERATORS
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Manifest, ScratchArg, StateArg
 from kern.manifest.writing import write
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
 from support.any_manifest import documents as any_documents
 from support.any_manifest import manifest_of
+from support.edited_example import edited
 from support.programs import RandomProgram, random_programs
 from support.valid_manifests import documents as valid_documents
 

@@ -14,7 +14,7 @@ from kern.manifest.codes import CODES
 from kern.manifest.diagnostics import MAX_NAME, Code, Example
 from kern.manifest.reading import MAX_BYTES, MAX_ERRORS, MAX_NESTING, MAX_TERMS, MAX_VALUES, read
 from kern.verifier import check
-from kern.verifier.example import edited
+from support.edited_example import edited
 
 SAMPLE = (Path(__file__).parents[1] / "samples" / "original-form.json").read_bytes()
 MINIMAL = '{"meta": {"version": 2, "model": "m"}, "buffers": {}, "kernels": {}, "programs": {}}'

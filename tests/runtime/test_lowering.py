@@ -20,7 +20,8 @@ from kern.runtime.memory.address_table import Bases, ProgramAddresses
 from kern.runtime.memory.address_table import addresses as program_addresses
 from kern.runtime.memory.planner import plan
 from kern.verifier import VerifiedManifest, verified
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
+from support.edited_example import edited
 from support.programs import RandomProgram, random_programs
 
 

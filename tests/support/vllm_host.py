@@ -8,11 +8,12 @@ from pathlib import Path
 from kern.artifact.folder import KERNELS, MANIFEST, WEIGHTS
 from kern.checkpoints.config import TransformerConfig
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.contracts.text import TOKENS
 from kern.device.host.target import host_target
 from kern.kernels.compile_host import SOURCES as HOST_SOURCES
 from kern.kernels.compile_host import compile_host_modules
 from kern.kernels.host_library import host_kernels
-from kern.kernels.implementation import TOKENS, Entry
+from kern.kernels.implementation import Entry
 from kern.manifest.types import Step
 from kern.manifest.writing import write
 from kern.mining import read_recording

@@ -8,7 +8,7 @@ import pytest
 
 from kern.manifest.reading import read
 from kern.verifier import check
-from kern.verifier.example import edited
+from support.edited_example import edited
 
 SCALE = "/programs/fill/dispatches/1"
 STEP_SCALE = "/programs/step/dispatches/1"

@@ -9,8 +9,9 @@ import pytest
 from kern.manifest.diagnostics import Code, Diagnostic, Example
 from kern.manifest.reading import read
 from kern.verifier import check
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
 from kern.verifier.verify import CODES
+from support.edited_example import edited
 from support.valid_manifests import texts
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kern.manifest.reading import read
 from kern.verifier import check
-from kern.verifier.example import edited
+from support.edited_example import edited
 
 SCALE = "/kernels/scale/impl/steps/0"
 FINAL = "/kernels/summarize/impl/steps/1"
@@ -110,7 +110,7 @@ HOLD: Mapping[str, Mapping[str, str]] = {
         f"{SCALE}/args": '[{"arg": 0}, {"arg": 1}, {"arg": 2}, {"arg": 3}]',
         "/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}',
     },
-    "a result beside a state that nothing reads": {
+    "a result next to a state that nothing reads": {
         "/kernels/record/params/0": '"out buffer<f32>"', "/kernels/record/impl/steps/0/params/0": '"out buffer<f32>"',
         "/buffers/spare": '{"dtype": "f32", "shape": ["rows", 128], "class": "workspace"}',
         f"{FILL}/2/args/0/buf": '"spare"', f"{STEP}/2/args/0/buf": '"spare"',

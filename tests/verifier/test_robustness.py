@@ -14,9 +14,10 @@ from kern.manifest.expressions import Expr, Interval, bounds, evaluate
 from kern.manifest.reading import MAX_NESTING, read
 from kern.manifest.types import VERSION
 from kern.verifier import InvalidManifest, check, verified
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
 from kern.verifier.expressions import divisor, interval
 from support.any_manifest import documents, manifest_of
+from support.edited_example import edited
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 

@@ -11,8 +11,9 @@ from kern.manifest.reading import read
 from kern.manifest.references import Usage
 from kern.manifest.types import Manifest
 from kern.verifier import InvalidManifest, VerifiedManifest, check, verified
-from kern.verifier.example import BASE, edited
+from kern.verifier.example import BASE
 from kern.verifier.ranges import Ranges
+from support.edited_example import edited
 
 
 def manifest_of(text: str) -> Manifest:

@@ -33,7 +33,7 @@ _FUNCTION, _GLOBAL, _WEAK = 2, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section header; `type` is pyelftools' name, or the number if it has none."""
+    """A section header; `type` is pyelftools' name, or the number for a type without a name."""
 
     index: int
     name: str
@@ -101,7 +101,7 @@ class Elf:
         return found[0] if found else None
 
     def data(self, section: Section) -> bytes:
-        """A section's bytes in the file; none if it has none there. Raises BadModule for a compressed one."""
+        """A section's bytes in the file; empty if it has no bytes there. Raises BadModule for a compressed one."""
         if section.flags & _COMPRESSED:
             raise BadModule(f"its section {section.name!r} is compressed")
         return b"" if section.type == "SHT_NOBITS" else self.image[section.offset : section.offset + section.size]

@@ -127,9 +127,9 @@ def _split_run(length: int, order: Callable[[tuple[int, int]], float | None]) ->
     """The lengths of the tokens of a run, joined in the given order of pairs, the leftmost of equal ones first."""
     parts = [1] * length
     while True:
-        found = [(order(pair), place) for place, pair in enumerate(pairwise(parts))]
-        best = min(((rank, place) for rank, place in found if rank is not None), default=None)
+        found = [(order(pair), index) for index, pair in enumerate(pairwise(parts))]
+        best = min(((rank, index) for rank, index in found if rank is not None), default=None)
         if best is None:
             return parts
-        place = best[1]
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        index = best[1]
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]

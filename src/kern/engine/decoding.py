@@ -28,8 +28,8 @@ def feeds_itself(executable: Executable) -> bool:
 
 def decode(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
     """`steps` ids after `token` at `position`. Raises UnusableLogits."""
-    decode = _on_device if feeds_itself(sequence.executable) else _through_host
-    return decode(sequence, token, position, steps)
+    ids = _on_device if feeds_itself(sequence.executable) else _through_host
+    return ids(sequence, token, position, steps)
 
 
 def _on_device(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""One sequence in an executable's paged state: the inputs of a call, and running programs over them."""
+"""One sequence in an executable's paged state: its calls and their inputs, and the checks of ids and lengths."""
 
 from __future__ import annotations
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
 from kern.kernels.implementation import (
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
     ARGMAX_PARTS,
-    SEQS,
-    TOKENS,
     Entry,
     Grid,
     argmax_entry,

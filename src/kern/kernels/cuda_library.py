@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.cuda_launches import ROW_THREADS, Launches, operator
 from kern.kernels.cuda_plan import DRAFT_MODULE, ROWS_MODULE, CudaPlan
-from kern.kernels.implementation import SEQS, TOKENS, Grid
+from kern.kernels.implementation import Grid
 from kern.manifest.expressions import Add, CeilDiv
 from kern.manifest.types import Kernel
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.implementation import (
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
     ARGMAX_PARTS,
-    SEQS,
-    TOKENS,
     Entry,
     Grid,
     argmax_entry,

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
 from kern.kernels.interfaces import INTERFACES, Interface
-from kern.manifest.expressions import Expr, Sym
+from kern.manifest.expressions import Expr
 from kern.manifest.params import Direction, Param
 from kern.manifest.types import I32, Arg, Impl, Kernel, Scratch, ScratchArg, Step, StepArg
 
 Grid: TypeAlias = tuple[Expr, Expr, Expr]
 
-TOKENS: Final = Sym(sym="tokens")
-SEQS: Final = Sym(sym="seqs")
 ARGMAX_PARTS: Final = 64
 """The parts of a row whose maxima are found in parallel."""
 ARGMAX_FIND: Final = ("out best", "out index", "logits", "vocabulary")

@@ -18,7 +18,7 @@ def oversized(value: Any, max_name: int, max_terms: int, path: Path = ()) -> Ite
     terms = sum(map(_terms, value)) if is_shape else _terms(value)
     if terms > max_terms:
         message = f"{terms:,} numbers and symbols; the limit is {max_terms}"
-        yield codes.TOO_MANY_TERMS.at(path, message, "use fewer terms, or a symbol of its own")
+        yield codes.TOO_MANY_TERMS.at(path, message, "use fewer terms, or a separate symbol")
     elif isinstance(value, dict):
         for name, inner in value.items():
             if len(name) > max_name:

@@ -23,9 +23,9 @@ def install_hint(extra: str) -> str:
 class KernError(Exception):
     """An error that a user can act on: what is wrong, and what to do next.
 
-    `code` names the kind of error and is stable; a family that is never raised itself has none. `exit_code` is what
+    `code` names the kind of error and is stable; a family that is never raised itself has no code. `exit_code` is what
     the command line exits with: 1 where the answer is no (invalid, failed), 2 for usage, unreadable files and absent
-    devices. `help` of a class is for those that are raised without one of their own.
+    devices. `help` of a class is for those that are raised without one.
     """
 
     code: ClassVar[str]

@@ -138,7 +138,7 @@ class Layout:
 
 
 def layout(params: Sequence[Param]) -> Layout:
-    """The C ABI's layout of a parameter list: each at the next multiple of its own size."""
+    """The C ABI's layout of a parameter list: each at the next offset that its size divides."""
     offsets, end = [], 0
     for param in params:
         size = param.abi_bytes

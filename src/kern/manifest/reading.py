@@ -105,7 +105,7 @@ def other_version(version: int) -> Diagnostic | None:
 
 
 def _version(document: Any) -> int:
-    """The version in a document; ours where it has none."""
+    """The version in a document; ours where it does not say."""
     meta = document.get("meta") if isinstance(document, dict) else None
     version = meta.get("version") if isinstance(meta, dict) else None
     return version if type(version) is int and abs(version) < INT_LIMIT else VERSION

@@ -8,12 +8,9 @@ from typing import Any
 
 from kern.manifest.types import Kernel, Manifest, Program, Step
 
-_STEP_LINES = (
-    ("symbol", "cubin", "sha256"),
-    ("params",),
-    ("block", "grid", "shared_mem", "pdl", "cluster", "cooperative"),
-    ("args",),
-)
+_CODE = ("symbol", "cubin", "sha256")
+_LAUNCH = tuple(name for name in Step.model_fields if name not in (*_CODE, "params", "args"))
+_STEP_LINES = (_CODE, ("params",), _LAUNCH, ("args",))
 
 
 def write(manifest: Manifest) -> str:

@@ -273,5 +273,5 @@ def _simplest_from(low: Fraction, high: Fraction | None) -> Fraction:
     if high is None or up < high:
         return up
     whole = low.numerator // low.denominator
-    # low is no integer here and lies with high in one unit interval: x in (1 / (high - whole), 1 / (low - whole)].
+    # low is not an integer here and lies with high in one unit interval: x in (1 / (high - whole), 1 / (low - whole)].
     return whole + 1 / _simplest(1 / (high - whole), 1 / (low - whole))

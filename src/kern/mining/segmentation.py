@@ -85,8 +85,8 @@ def _shape(sighting: _Sighting) -> _Shape:
 
 def _between(segment: _Segment, identities: frozenset[int]) -> _Segment:
     """A segment from the first to the last sighting of any of the identities; all of it where there is none."""
-    places = [place for place, sighting in enumerate(segment) if identities.intersection(sighting.identities)]
-    return segment[places[0] : places[-1] + 1] if places else segment
+    indices = [index for index, sighting in enumerate(segment) if identities.intersection(sighting.identities)]
+    return segment[indices[0] : indices[-1] + 1] if indices else segment
 
 
 def _addresses(launches: Sequence[Launch]) -> list[_Sighting]:
@@ -162,10 +162,10 @@ def _segments(sightings: Sequence[_Sighting], first: int | None) -> list[_Segmen
     segments: list[list[_Sighting]] = []
     seen: set[int] = set()
     single = len({identity for s in sightings for identity in s.identities}) == 1
-    for place, sighting in enumerate(sightings):
+    for index, sighting in enumerate(sightings):
         cut = not segments or first in sighting.identities
         if not cut and not seen.isdisjoint(sighting.identities):
-            cut = single or _start_over(sightings[place : place + max(2, min(_AHEAD, len(segments[-1])))], seen, first)
+            cut = single or _start_over(sightings[index : index + max(2, min(_AHEAD, len(segments[-1])))], seen, first)
         if cut:
             segments.append([])
             seen = set()
@@ -198,9 +198,9 @@ def _family(segments: Sequence[_Segment]) -> list[_Segment]:
     common = {symbol for symbol, count in launched.items() if 2 * count >= len(whole) and count > 1}
     passes = []
     for segment in whole:
-        places = [place for place, sighting in enumerate(segment) if sighting.launch.symbol in common]
-        if len(places) >= _FAMILY * len(segment):
-            passes.append(segment[places[0] : places[-1] + 1])
+        indices = [index for index, sighting in enumerate(segment) if sighting.launch.symbol in common]
+        if len(indices) >= _FAMILY * len(segment):
+            passes.append(segment[indices[0] : indices[-1] + 1])
     return [segment for segment in passes if _whole(segment, most)]
 
 

@@ -20,7 +20,7 @@ WrongTarget = variant(KernError, "recorded-for-other-target", "The recorded kern
 def target_of(asked: str, modules: Mapping[str, bytes], steps: tuple[Step, ...]) -> str:
     """The target of a build on `modules`, by the name of their files, which `steps` launch from.
 
-    `asked`, if it runs all modules; for `auto` the most specific of their own targets that does: code for sm_90 runs
+    `asked`, if it runs all modules; for `auto` the most specific of the modules' targets that does: code for sm_90 runs
     next to code for sm_90a, and vLLM's recordings have both. Raises BadModule, WrongTarget, and Refuted where a module
     does not hold a step's kernel, or with other parameters.
     """

@@ -13,7 +13,7 @@ from kern.runtime.arrays import NUMPY_DTYPES, Array
 from kern.runtime.errors import CallError
 from kern.runtime.symbols import as_integer
 
-Given = Array | Sequence[Any] | np.generic | float
+ArrayLike = Array | Sequence[Any] | np.generic | float
 """What a caller may give as values."""
 
 _REFUSED: Final = (TypeError, ValueError, OverflowError, MemoryError, RecursionError)

@@ -17,7 +17,7 @@ from kern.device.base import Device, Graph, Prepared, Stream
 from kern.manifest.arrays import array_bytes
 from kern.manifest.types import Buffer
 from kern.runtime.arrays import Array, PendingArray
-from kern.runtime.conversion import Given, as_array
+from kern.runtime.conversion import ArrayLike, as_array
 from kern.runtime.errors import Closed, NotReadable, NotWritable, unknown
 from kern.runtime.graph import Call, ExecutableGraph, pairs
 from kern.runtime.launch_cache import LaunchCache
@@ -79,7 +79,7 @@ class Executable:
         self._buffers = resident(plan, bases)
         self._states = states(plan, bases)
 
-    def write(self, name: str, array: Given, values: Values | None = None, *, at: int = 0) -> None:
+    def write(self, name: str, array: ArrayLike, values: Values | None = None, *, at: int = 0) -> None:
         """Copy `array` to input `name`. It must have the input's shape at `values`, or at the symbols' upper bounds.
 
         `values` are those of the call that will read it; the bytes after the array do not change. With `at`, the array

@@ -16,7 +16,7 @@ ExpressionError = tuple[Path, str | int]
 def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
     """The exact bounds of `expr`, None if a symbol has no range or a factor is below 1.
 
-    A None is never an error of its own: another rule has reported why.
+    A None is never reported: another rule has reported its cause.
     """
     # `type … is`: an isinstance that fails is slow for pydantic classes, and this runs for every expression.
     if type(expr) is Sym:

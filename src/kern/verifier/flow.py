@@ -83,7 +83,7 @@ def check(kernel: Kernel, path: Path, scratch_resolves: bool) -> Iterator[Diagno
     settled = {a.interface for step in steps for a in step if a.writes or _is_out(kernel, a)}
     for index, param in enumerate(kernel.params):
         if param.writes and index not in settled:
-            code = OUT_NEVER_WRITTEN if param.direction == "out" else INOUT_NEVER_WRITTEN
+            code = INOUT_NEVER_WRITTEN if param.reads else OUT_NEVER_WRITTEN
             help = "forward it to a step that writes it, or make it `in`"
             yield code.at((*path, "params", index), f"no step writes `{param}`", help)
     if scratch_resolves:
@@ -91,13 +91,13 @@ def check(kernel: Kernel, path: Path, scratch_resolves: bool) -> Iterator[Diagno
 
 
 def _is_out(kernel: Kernel, access: Access) -> bool:
-    return access.interface is not None and kernel.params[access.interface].direction == "out"
+    return access.interface is not None and not kernel.params[access.interface].reads
 
 
 def _read_first(kernel: Kernel, steps: Sequence[Step], path: Path, scratch_resolves: bool) -> Iterator[Diagnostic]:
     """`out` parameters and scratch that are read before any step wrote them, each reported once."""
     filled: set[object] = {("scratch", name) for name, scratch in kernel.impl.scratch.items() if scratch.keep}
-    filled |= {("parameter", str(i)) for i, param in enumerate(kernel.params) if param.direction != "out"}
+    filled |= {("parameter", str(i)) for i, param in enumerate(kernel.params) if param.reads}
     for index, step in enumerate(steps):
         for access in step:
             key = access.kind, access.name

@@ -42,12 +42,12 @@ def _operator(scope: Scope, program: str, dispatch: Dispatch, step: Step, path: 
     operands = step_accesses(step, dispatch.args)
     c, a, w = (access.extent for access in operands)
     if c is None or a is None or w is None:
-        return  # m, n or k has an error of its own
+        return  # another rule reports m, n or k
     known = [bounds for expr in (c.rows, c.columns, a.columns) if (bounds := interval(expr, ranges)) is not None]
     sizes = [_bytes_left(scope, program, dispatch, access) for access in operands]
     left = [size for size in sizes if size is not None]
     if len(known) < 3 or len(left) < 3:
-        return  # a symbol or an array has an error of its own
+        return  # another rule reports a symbol or an array
     for index, (low, _) in enumerate(known):
         if low < 1:
             message = f"{'mnk'[index]} can be {number(low)}"

@@ -8,7 +8,7 @@ struct traced {
     CUpti_CallbackId id;
     void (*handle)(const struct call *call);
     bool per_thread; /* its default stream is the thread's own */
-    bool on_entry;   /* told before it runs, and whether it succeeds or not */
+    bool on_entry;   /* reported before it runs, whether it succeeds or not */
 };
 
 extern const struct traced TRACED[];

@@ -12,7 +12,7 @@ struct cupti cupti;
 
 static const struct entry {
     const char *name;
-    void *place;
+    void *address;
     bool needed;
 } DRIVER[] = {
     {"cuDriverGetVersion", &driver.DriverGetVersion, true},
@@ -43,8 +43,8 @@ static const struct entry {
 
 static bool bind(const char *library, void *handle, const struct entry *entries, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        *(void **)entries[i].place = dlsym(handle, entries[i].name);
-        if (entries[i].needed && !*(void **)entries[i].place) {
+        *(void **)entries[i].address = dlsym(handle, entries[i].name);
+        if (entries[i].needed && !*(void **)entries[i].address) {
             output_log("nothing is recorded: %s has no %s", library, entries[i].name);
             return false;
         }

@@ -18,7 +18,7 @@ struct graph {
 
 struct listing {
     struct text *line;
-    struct call call; /* as kernels are told from */
+    struct call call; /* as kernels are reported from */
     size_t count;
     bool truncated;
 };
@@ -112,17 +112,17 @@ static void put_nodes(struct listing *listing, CUgraph graph, int depth);
 static void put_node(struct listing *listing, CUgraphNode node, int depth) {
     CUgraphNodeType type;
     CUgraph child;
-    bool told = driver.GraphNodeGetType(node, &type) == CUDA_SUCCESS;
-    if (told && type == CU_GRAPH_NODE_TYPE_GRAPH && depth < DEPTH &&
+    bool known = driver.GraphNodeGetType(node, &type) == CUDA_SUCCESS;
+    if (known && type == CU_GRAPH_NODE_TYPE_GRAPH && depth < DEPTH &&
         driver.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
         put_nodes(listing, child, depth + 1);
         return;
     }
     if (listing->count++)
         text_put(listing->line, ",");
-    if (told && type == CU_GRAPH_NODE_TYPE_KERNEL)
+    if (known && type == CU_GRAPH_NODE_TYPE_KERNEL)
         put_kernel_node(listing, node);
-    else if (told && (size_t)type < sizeof TYPES / sizeof *TYPES)
+    else if (known && (size_t)type < sizeof TYPES / sizeof *TYPES)
         text_format(listing->line, "{\"type\":\"%s\"}", TYPES[type]);
     else
         text_put(listing->line, "{\"type\":\"other\"}");
@@ -149,7 +149,7 @@ static void record_graph(const struct call *call, CUgraphExec handle, CUgraph gr
     output_line(&line);
 }
 
-/* Each way to instantiate has the new handle's place and the graph as its first arguments. */
+/* Each way to instantiate has the address of the new handle and the graph as its first arguments. */
 void on_graph_instantiate(const struct call *call) {
     const cuGraphInstantiateWithFlags_params *p = call->params;
     record_graph(call, *p->phGraphExec, p->hGraph, true);

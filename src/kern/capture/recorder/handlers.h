@@ -8,7 +8,7 @@
 void on_launch(const struct call *call);
 void on_launch_ex(const struct call *call);
 void on_launch_cooperative(const struct call *call);
-void on_launch_untold(const struct call *call);
+void on_launch_unrecorded(const struct call *call);
 
 /* transfers.c */
 void on_copy_to_device(const struct call *call);
@@ -28,7 +28,7 @@ void on_copy_2d(const struct call *call);
 void on_copy_2d_async(const struct call *call);
 void on_copy_3d(const struct call *call);
 void on_copy_3d_async(const struct call *call);
-void on_copy_untold(const struct call *call);
+void on_copy_unrecorded(const struct call *call);
 void on_fill_8(const struct call *call);
 void on_fill_8_async(const struct call *call);
 void on_fill_16(const struct call *call);

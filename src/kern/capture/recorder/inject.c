@@ -51,7 +51,7 @@ static void on_module(CUpti_CallbackId id, const CUpti_ResourceData *data) {
     be_as(&before);
 }
 
-/* Lazily loaded handles can be asked about on the call's exit only. One that ends may be given out anew before. */
+/* Lazily loaded handles can be asked about on the call's exit only. One that ends may be given out again before. */
 static void on_driver_call(CUpti_CallbackId id, const CUpti_CallbackData *data) {
     const struct traced *traced = id < MOST_IDS ? by_id[id] : NULL;
     if (!traced)
@@ -135,7 +135,7 @@ static void enable(CUpti_SubscriberHandle subscriber) {
     for (size_t i = 0; i < sizeof MODULE_EVENTS / sizeof *MODULE_EVENTS; i++) {
         CUptiResult result = cupti.EnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, MODULE_EVENTS[i]);
         if (result != CUPTI_SUCCESS)
-            output_log("modules are not told whole: CUPTI's module event %u: %s", MODULE_EVENTS[i], reason(result));
+            output_log("not all modules are reported: CUPTI's module event %u: %s", MODULE_EVENTS[i], reason(result));
     }
     for (size_t i = 0; i < TRACED_COUNT; i++) {
         by_id[TRACED[i].id] = &TRACED[i];

@@ -72,7 +72,7 @@ static bool grow(void) {
     return true;
 }
 
-/* Forget the handles where a module was unloaded since: they may be given out anew. */
+/* Forget the handles where a module was unloaded since: they may be given out again. */
 static void renew(uint64_t epoch) {
     if (table.epoch != epoch && table.slots)
         memset(table.slots, 0, table.capacity * sizeof *table.slots);
@@ -97,8 +97,8 @@ static void keep(CUfunction handle, const struct kernel *kernel, uint64_t epoch)
     *slot = (struct slot){handle, kernel};
 }
 
-static char *symbol_of(CUfunction handle, const char *told) {
-    const char *name = told;
+static char *symbol_of(CUfunction handle, const char *reported) {
+    const char *name = reported;
     if (!name && driver.FuncGetName && driver.FuncGetName(&name, handle) != CUDA_SUCCESS)
         name = NULL;
     if (!name && driver.KernelGetName && driver.KernelGetName(&name, (CUkernel)handle) != CUDA_SUCCESS)

@@ -118,7 +118,7 @@ void on_launch_ex(const struct call *call) {
         output_lost("a launch", "its configuration cannot be read");
 }
 
-void on_launch_untold(const struct call *call) {
+void on_launch_unrecorded(const struct call *call) {
     (void)call;
     output_lost("a launch", "those over several devices in one call, and by calls of before CUDA 4, are not recorded");
 }

@@ -67,7 +67,7 @@ size_t memory_read_pinned(void *to, const void *from, size_t size) {
     return memory_read(to, from, size) || read_through_file(to, from, size) ? size : 0;
 }
 
-/* Read /proc/self/maps anew. */
+/* Read /proc/self/maps again. */
 static void refresh(void) {
     maps.count = 0;
     FILE *file = fopen("/proc/self/maps", "re");

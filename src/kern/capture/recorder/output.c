@@ -17,7 +17,7 @@
 
 enum { LOG_RESERVE = 4096, MOST_FOLDERS = 1000 };
 
-/* A file of the recorder's. The program may close any descriptor, and the number then stands for a file of its own. */
+/* A file of the recorder's. The program may close any descriptor, and the number then refers to one of its files. */
 struct held {
     int number;
     dev_t device;

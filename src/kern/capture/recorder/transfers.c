@@ -52,8 +52,8 @@ static void record_copy(const struct call *call, struct copy copy) {
     text_format(&line, ",\"from\":%llu,\"to\":%llu,\"bytes\":%llu,\"kind\":\"%s\"", (unsigned long long)copy.from,
                 (unsigned long long)copy.to, (unsigned long long)copy.bytes, copy.kind);
     bool small = copy.bytes <= sizeof data && !copy.scattered;
-    struct place place = small ? place_of(copy.from) : (struct place){NOT_MEMORY, 0, 0};
-    if (is_host(place.memory) && read_host(data, copy.from, place, (size_t)copy.bytes) == copy.bytes) {
+    struct location location = small ? location_of(copy.from) : (struct location){NOT_MEMORY, 0, 0};
+    if (is_host(location.memory) && read_host(data, copy.from, location, (size_t)copy.bytes) == copy.bytes) {
         text_put(&line, ",\"data\":");
         text_hex(&line, data, (size_t)copy.bytes);
     }
@@ -216,12 +216,12 @@ void on_copy_3d_async(const struct call *call) {
     record_3d(call, p->pCopy, p->hStream);
 }
 
-void on_copy_untold(const struct call *call) {
+void on_copy_unrecorded(const struct call *call) {
     (void)call;
     output_lost("a copy", "copies of arrays, and those of three dimensions by peers or in batches, are not recorded");
 }
 
-/* The value of one element stands in `field`; both forms of a call begin with the same arguments. */
+/* The value of one element is in `field`; both forms of a call begin with the same arguments. */
 #define FILL(name, call_name, field, width, stream)                                                                   \
     void name(const struct call *call) {                                                                              \
         const call_name##_params *p = call->params;                                                                   \

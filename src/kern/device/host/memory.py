@@ -178,6 +178,6 @@ def _address(mapping: mmap.mmap) -> int:
 
 def _out_of_memory(planned: int, free: int) -> DeviceError:
     return OutOfMemory(
-        f"{planned} bytes are needed on the host and {free} are free",
+        f"{planned:,} bytes are needed on the host and {free:,} are free",
         "lower the capacity, or close other programs",
     )

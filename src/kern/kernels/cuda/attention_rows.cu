@@ -68,7 +68,7 @@ struct QueryShare {
 };
 
 // A warp's share of the new keys and values that are in the block's split, `which` of all rows. Every lane loads, where
-// it has no row of its own another of these, so that all loads are in flight at once.
+// it has no row another of these, so that all loads are in flight at once.
 struct KeyShare {
     static constexpr int SHARE = ceil_div(ROUND_ROWS, SPLIT_WARPS);
     u32 which;

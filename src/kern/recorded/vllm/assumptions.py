@@ -9,10 +9,10 @@ from kern.models.buffers import BF16_BYTES
 from kern.recorded.assumptions import Assumption
 from kern.recorded.compare import Check, as_f32, differ, exact_instances, expect, one, other_kernel, own, same, several
 from kern.recorded.vllm.kv_block_layout import full_blocks, same_blocks
+from kern.recorded.vllm.param_bindings import SEGMENTS
 
 SIZES: Final = Assumption("sizes", "sizes and strides are those of the config, rows dense")
 
-_SEGMENTS: Final = ("segm_output", "segm_max", "segm_expsum")
 _STRIDES: Final = ("block_stride", "page_stride", "head_stride")
 
 CHECKS: Final[Mapping[Assumption, tuple[Check, ...]]] = {
@@ -100,9 +100,9 @@ CHECKS: Final[Mapping[Assumption, tuple[Check, ...]]] = {
     ),
     Assumption("parts", "the reduction reads the parts that attention wrote, the same memory in all layers"): (
         same("reduce.output", "attention.output"),
-        *(same(f"reduce.{name}", f"attention.{name}") for name in _SEGMENTS),
-        several(*(one(f"attention.{name}") for name in _SEGMENTS), single=True),
-        several(*(differ(f"attention.{name}", "attention.output") for name in _SEGMENTS), single=True),
+        *(same(f"reduce.{name}", f"attention.{name}") for name in SEGMENTS),
+        several(*(one(f"attention.{name}") for name in SEGMENTS), single=True),
+        several(*(differ(f"attention.{name}", "attention.output") for name in SEGMENTS), single=True),
     ),
 }
 """Each assumption with what is compared for it in every pass, in the order in which they are checked."""

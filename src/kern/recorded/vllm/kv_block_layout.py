@@ -43,5 +43,5 @@ def _layout(cache: Call) -> BlockLayout:
 
 
 def _behind(cache: Call) -> int:
-    """How many bytes a layer's values are behind its keys."""
+    """The offset in bytes of a layer's values from its keys."""
     return int(cache["value_cache"]) - int(cache["key_cache"])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kern.checkpoints.config import TransformerConfig
-from kern.kernels.implementation import TOKENS
+from kern.contracts.text import TOKENS
 from kern.manifest.types import Scratch
 from kern.recorded.engine import Bindings, Grid, Source
 from kern.recorded.passes import Call
@@ -42,10 +42,10 @@ _READ: Final[Bindings] = {
     "stride_v_cache_0": "page_stride",
     "scale": "scale",
 }
-_SEGMENTS: Final = ("segm_output", "segm_max", "segm_expsum")
+SEGMENTS: Final = ("segm_output", "segm_max", "segm_expsum")
 _ATTENTION: Final[Bindings] = {"output": "o", **_READ}
-_ATTENTION_PARTS: Final[Bindings] = {**_READ, **{name: f"out {name}" for name in _SEGMENTS}}
-_REDUCE: Final[Bindings] = {"output": "o", **{name: f"in {name}" for name in _SEGMENTS}, **_LENGTHS}
+_ATTENTION_PARTS: Final[Bindings] = {**_READ, **{name: f"out {name}" for name in SEGMENTS}}
+_REDUCE: Final[Bindings] = {"output": "o", **{name: f"in {name}" for name in SEGMENTS}, **_LENGTHS}
 _ACTIVATION: Final[Bindings] = {"out": "y", "input": "gate_up", "d": "ffn"}
 
 

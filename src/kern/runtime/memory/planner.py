@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -90,7 +90,7 @@ def plan(verified: VerifiedManifest, *, capacity: int = 4096, sequences: int = 1
         sharing,
         sum(round_up(size) for size in weights),
         _consecutive((name, reserved.states[name], state.align) for name, state in manifest.states.items()),
-        _consecutive(_io(manifest, reserved)),
+        _consecutive(_arrays(manifest, reserved, ("input", "output", "carry"), keep=True)),
         _workspace(manifest, reserved, sharing),
     )
 
@@ -106,13 +106,16 @@ def _consecutive(items: Iterable[tuple[Key, int, int]]) -> Arena[Key]:
     return Arena(round_up(end), most, offsets)
 
 
-def _io(manifest: Manifest, reserved: Sizes) -> Iterable[tuple[str | ScratchKey, int, int]]:
+def _arrays(
+    manifest: Manifest, reserved: Sizes, classes: Container[str], *, keep: bool
+) -> Iterable[tuple[str | ScratchKey, int, int]]:
+    """The buffers of these classes, and the scratch that is kept or is not: key, size, alignment."""
     for name, buffer in manifest.buffers.items():
-        if buffer.class_ in ("input", "output", "carry"):
+        if buffer.class_ in classes:
             yield name, reserved.buffers[name], ALIGNMENT
     for kernel, entry in manifest.kernels.items():
         for name, scratch in entry.impl.scratch.items():
-            if scratch.keep:
+            if scratch.keep == keep:
                 yield (kernel, name), reserved.scratch[kernel, name], ALIGNMENT
 
 
@@ -123,7 +126,7 @@ def _workspace(manifest: Manifest, reserved: Sizes, sharing: bool) -> Workspace:
             f"{together:,} pairs of workspace buffers and scratch are alive at once; the limit is {MAX_PAIRS:,}",
             "use fewer of them, or end their use sooner",
         )
-    separate = _consecutive(_own(manifest, reserved))
+    separate = _consecutive(_arrays(manifest, reserved, ("workspace",), keep=False))
     bound = max(peak(of) for of in alive.values())
     if sharing:
         placed = {program: pack(of) for program, of in alive.items()}
@@ -135,16 +138,6 @@ def _workspace(manifest: Manifest, reserved: Sizes, sharing: bool) -> Workspace:
     }
     resident = {key: offset for key, offset in separate.offsets.items() if isinstance(key, str)}
     return Workspace(separate.size, separate.size, bound, offsets, resident)
-
-
-def _own(manifest: Manifest, reserved: Sizes) -> Iterable[tuple[str | ScratchKey, int, int]]:
-    for name, buffer in manifest.buffers.items():
-        if buffer.class_ == "workspace":
-            yield name, reserved.buffers[name], ALIGNMENT
-    for kernel, entry in manifest.kernels.items():
-        for name, scratch in entry.impl.scratch.items():
-            if not scratch.keep:
-                yield (kernel, name), reserved.scratch[kernel, name], ALIGNMENT
 
 
 def _owner(manifest: Manifest, program: str, key: BlockKey) -> str | ScratchKey:
