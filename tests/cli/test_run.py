@@ -565,6 +565,15 @@ def test_a_full_device_is_one_error(tiny: Path) -> None:
         assert "cannot be written" in done.stderr
 
 
+def test_an_error_is_reported_though_its_json_cannot_be_written(tmp_path: Path) -> None:
+    command = process("verify", tmp_path / "none", "--json")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("kern: error[not-an-artifact]: ")
+    assert len(done.stderr.splitlines()) == 2
+
+
 @ONE_FAMILY
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "1"), (">&- 2>&-", "")])
 def test_a_closed_output_gives_no_traceback(tiny: Path, closed: str, out: str) -> None:
@@ -632,6 +641,7 @@ def test_an_error_is_json_too_where_json_is_asked_for(kern: Kern, tmp_path: Path
     for arguments, code in (
         ([tmp_path / "none", *IDS], "folder-unreadable"),
         ([tmp_path, *IDS, "--max-tokens", "0"], "usage"),
+        ([tmp_path, "--fly"], "usage"),
     ):
         done = kern("run", *arguments, "--json")
         error = done.json["error"]

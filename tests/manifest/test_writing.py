@@ -106,10 +106,14 @@ def test_parameters_with_names_are_given_by_keyword() -> None:
         program.dispatch("scale", y=x, x=x, fcator=0.5, n=1)
     with pytest.raises(BuilderError, match="dispatch last: no argument for the parameter `n` of `scale`"):
         program.dispatch("scale", y=x, x=x, factor=0.5, label="last")
-    with pytest.raises(BuilderError, match="`scale` has no parameter `y`"):
+    with pytest.raises(BuilderError, match="two arguments for the parameter `y` of `scale`"):
         program.dispatch("scale", x, y=x, x=x, factor=0.5, n=1)
     with pytest.raises(BuilderError, match="`unnamed` has no parameter `y`"):
         program.dispatch("unnamed", y=x, x=x, factor=0.5, n=1)
+    with pytest.raises(BuilderError, match="two parameters of `repeated` have the same name: y, y, factor, n"):
+        builder.kernel("repeated", SCALE, ["y", "y", "factor", "n"])
+    with pytest.raises(BuilderError, match="`short` has 4 parameters, and 2 names"):
+        builder.kernel("short", SCALE, ["y", "x"])
 
 
 def test_the_schema_accepts_what_the_reader_accepts() -> None:

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 import kern
 import kern.runtime.loading
 from kern.artifact import open_folder
+from kern.artifact.errors import FolderUnreadable
 from kern.device.base import Device, DeviceError, DeviceUnavailable, FunctionLimits, LaunchError, OutOfMemory
 from kern.device.host.device import HostDevice, HostStream
 from kern.device.host.target import host_target
@@ -319,6 +320,13 @@ def test_an_open_folder_is_loaded_even_if_another_is_at_its_path_and_stays_open(
             assert executable.path == first
             np.testing.assert_array_equal(executable.read("gain"), toy_weights(seed=1)["gain"])
         assert folder.manifest_bytes()
+
+
+def test_a_closed_folder_is_refused(toy: Path) -> None:
+    with open_folder(toy) as folder:
+        pass
+    with pytest.raises(FolderUnreadable, match="was closed; open it again"):
+        kern.load(folder, capacity=CAPACITY)
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

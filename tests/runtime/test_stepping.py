@@ -243,6 +243,14 @@ def test_a_hook_that_closes_the_executable_ends_the_program(executable: Executab
         executable.step("fill", VALUES)
 
 
+def test_a_hook_cannot_change_the_values_that_sizes_follow_from(executable: Executable) -> None:
+    def grow(launch: SteppedLaunch) -> None:
+        launch.values["rows"] = 10**6  # type: ignore[index]
+
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        executable.step("fill", VALUES, before=grow)
+
+
 @pytest.mark.parametrize(
     ("program", "values", "error"),
     [("none", VALUES, UnknownName), ("fill", {"rows": 99, "start": 0}, SymbolOutOfBounds)],

@@ -214,6 +214,29 @@ def test_independent_errors_are_all_reported_in_the_order_of_the_rules() -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("unresolved", [("kernel", '"sumarize"', "K0701"), ("args", "[]", "K0705")])
+def test_an_unresolved_dispatch_hides_no_error_of_earlier_dispatches_and_other_programs(
+    unresolved: tuple[str, str, str],
+) -> None:
+    field, text, code = unresolved
+    edits = {
+        f"/programs/step/dispatches/3/{field}": text,
+        "/buffers/signal/class": '"workspace"',
+        "/buffers/constant": '{"dtype": "f32", "shape": [64, 128], "class": "weight"}',
+        "/programs/fill/dispatches/1/args/0/buf": '"constant"',
+        "/programs/fill/dispatches/2/args/0/buf": '"constant"',
+    }
+    manifest = read(edited(edits).encode()).manifest
+    assert manifest is not None
+    found = [(d.code, d.pointer) for d in check(manifest)]
+    assert found[0][0] == code
+    assert found[1:] == [
+        ("K0801", "/programs/fill/dispatches/0/args/1"),
+        ("K0803", "/programs/fill/dispatches/1/args/0"),
+        ("K0801", "/programs/step/dispatches/0/args/1"),
+    ]
+
+
 def test_unused_names_come_in_the_order_of_the_manifest() -> None:
     names = [f"spare{index * 7 % 16}" for index in range(16)]
     edits = {f"/{section}/{name}": text for section, text in SPARE.items() for name in names}

@@ -178,6 +178,8 @@ class ArtifactFolder:
     def _refusal(self, error: OSError, shown: str, wanted: str) -> ArtifactError:
         """The error for a path that does not open, by what is there and not only by errno."""
         path = self.path / shown
+        if self._directory < 0:
+            return FolderUnreadable(f"the folder {self.path} was closed", "open it again")
         check_limit(error, str(path))
         if isinstance(error, FileNotFoundError):
             self._check_there()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from itertools import takewhile
 
 from kern.cli.interrupts import interruptible
 
@@ -69,14 +70,25 @@ def _run(given: set[str]) -> int:
 
 def _failed(error: Exception, as_json: bool) -> int:
     """Show an error that is not a bug in kern, and give the exit status."""
-    from kern.cli.errors import StdoutUnwritable, reported, show
+    from kern.cli.errors import PARSER_ERROR, StdoutUnwritable, reported, show
 
     shown = reported(error)
     if shown is None:
         raise error
     error.__traceback__ = None  # its frames hold what took the memory
     if isinstance(shown, StdoutUnwritable):
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-    show(shown, as_json)
+        _discard_output()
+    # A wrong option ends parsing before any option is noted.
+    wrong = isinstance(error, PARSER_ERROR) and "--json" in takewhile(lambda argument: argument != "--", sys.argv)
+    try:
+        show(shown, as_json or wrong)
+        sys.stdout.flush()
+    except OSError:  # stderr has the error, unless it is the one that cannot be written
+        _discard_output()
     return shown.exit_code
+
+
+def _discard_output() -> None:
+    """What stdout still holds would fail again at exit."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)

@@ -93,6 +93,8 @@ class ProgramBuilder:
     def _ordered(self, kernel: str, named: Mapping[str, Argument], given: int, location: str) -> Iterator[Argument]:
         names = self._names[kernel][given:] if named else ()
         for name in (*named, *names):
+            if name in self._names[kernel][:given]:
+                raise BuilderError(f"{location}: two arguments for the parameter `{name}` of `{kernel}`")
             if name not in names:
                 raise BuilderError(f"{location}: `{kernel}` has no parameter `{name}`")
             if name not in named:
@@ -167,7 +169,12 @@ class ManifestBuilder:
     def kernel(self, name: str, kernel: Kernel, params: Iterable[str] = ()) -> str:
         """A kernel under a name, for dispatches to call; `params` are names for its parameters."""
         self._new(name, "kernel", self._kernels)
-        self._kernels[name], self._names[name] = kernel, tuple(params)
+        names = tuple(params)
+        if names and len(names) != len(kernel.params):
+            raise BuilderError(f"`{name}` has {counted(len(kernel.params), 'parameter')}, and {len(names)} names")
+        if len(set(names)) != len(names):
+            raise BuilderError(f"two parameters of `{name}` have the same name: {', '.join(names)}")
+        self._kernels[name], self._names[name] = kernel, names
         return name
 
     def program(self, name: str, **bounds: tuple[int, int]) -> ProgramBuilder:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -122,7 +122,7 @@ class Executable:
         named = self._launches.checked(program, values)
         launches = self._launches.single_launches(program, named)
         stepped = stepped_launches(
-            self.manifest, program, named, [launch.labels[0] for launch in launches],
+            self.manifest, program, MappingProxyType(named), [launch.labels[0] for launch in launches],
             self._addresses[program], self.memory_plan.sizes.states, self._read_memory,
         )  # fmt: skip
         for prepared, launch in zip(launches, stepped, strict=True):

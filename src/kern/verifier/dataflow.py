@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from kern.manifest.diagnostics import Code, Diagnostic, Example, Path
 from kern.manifest.effects import Access
@@ -82,49 +82,58 @@ WORKSPACE_NEVER_READ = Code(
 )
 
 
-def check_buffers(scope: Scope) -> Iterator[Diagnostic]:
-    """Rule 8 for buffers. Every reference of the dispatches to kernels and buffers must resolve."""
-    buffers, calls = scope.manifest.buffers, [call for calls in scope.accesses.values() for call in calls]
-    written = {access.name for call in calls for access in _buffers(call) if access.writes}
-    never = [n for n, buffer in buffers.items() if buffer.class_ in ("output", "carry") and n not in written]
-    for name in never:
-        class_ = buffers[name].class_
+def check_programs(scope: Scope, unresolved: Container[Path]) -> Iterator[Diagnostic]:
+    """Rule 8 within each program; `unresolved` has the paths of dispatches whose references do not all resolve."""
+    has_content = {n for n, buffer in scope.manifest.buffers.items() if buffer.class_ in ("input", "weight", "carry")}
+    has_content.update(_never_written(scope))
+    for program in scope.accesses:
+        yield from _program(scope, program, set(has_content), unresolved)
+
+
+def check_results(scope: Scope) -> Iterator[Diagnostic]:
+    """Rule 8 across programs. Every reference of the dispatches to kernels and buffers must resolve."""
+    for name in _never_written(scope):
+        class_ = scope.manifest.buffers[name].class_
         code = OUTPUT_NEVER_WRITTEN if class_ == "output" else CARRY_NEVER_WRITTEN
         yield code.at(
             ("buffers", name), f"no program writes the {class_} `{name}`", "write it, or remove it", anchor="key"
         )
-    yield from _never_read(scope, calls)
-    given = {n for n, buffer in buffers.items() if buffer.class_ in ("input", "weight", "carry")}
-    for program, own in scope.accesses.items():
-        yield from _program(scope, own, given.union(never), ("programs", program, "dispatches"))
+    yield from _never_read(scope, [call for calls in scope.accesses.values() for call in calls])
+
+
+def _never_written(scope: Scope) -> Sequence[str]:
+    written = {a.name for calls in scope.accesses.values() for call in calls for a in _buffers(call) if a.writes}
+    buffers = scope.manifest.buffers.items()
+    return [name for name, buffer in buffers if buffer.class_ in ("output", "carry") and name not in written]
 
 
 def _buffers(call: Iterable[Access]) -> Iterator[Access]:
     return (access for access in call if access.kind == "buffer")
 
 
-def _program(scope: Scope, calls: Iterable[Iterable[Access]], written: set[str], path: Path) -> Iterator[Diagnostic]:
+def _program(scope: Scope, program: str, written: set[str], unresolved: Container[Path]) -> Iterator[Diagnostic]:
     """The dispatches of one program in order; `written` holds the buffers that have content at its start."""
-    for index, call in enumerate(calls):
+    for index, call in enumerate(scope.accesses[program]):
+        path: Path = ("programs", program, "dispatches", index)
+        if path in unresolved:
+            written.update(scope.manifest.buffers)  # it may have been meant to write any of them
+            continue
         results = []
-        for access in call:
-            if access.kind != "buffer":
-                continue
+        for access in _buffers(call):
+            location = (*path, "args", access.position)
             if access.writes:
-                results.append(access)
+                results.append((access.name, location))
             if access.reads and access.name not in written:
                 written.add(access.name)  # reported once
-                location = (*path, index, "args", access.position)
                 message = f"`{access.name}` is read before anything in this program writes it"
                 yield NOTHING_WROTE.at(location, message, "write it in an earlier dispatch, or read another buffer")
-        for access in results:
-            class_ = scope.manifest.buffers[access.name].class_
-            location = (*path, index, "args", access.position)
+        for name, location in results:
+            class_ = scope.manifest.buffers[name].class_
             if class_ == "input":
-                yield INPUT_WRITTEN.at(location, f"`{access.name}` is an input", "write to a workspace or a carry")
+                yield INPUT_WRITTEN.at(location, f"`{name}` is an input", "write to a workspace or a carry")
             elif class_ == "weight":
-                yield WEIGHT_WRITTEN.at(location, f"`{access.name}` is a weight", "write to a workspace")
-            written.add(access.name)
+                yield WEIGHT_WRITTEN.at(location, f"`{name}` is a weight", "write to a workspace")
+            written.add(name)
 
 
 def _never_read(scope: Scope, calls: Sequence[Sequence[Access]]) -> Iterator[Diagnostic]:

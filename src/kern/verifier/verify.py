@@ -79,7 +79,8 @@ def _diagnostics(scope: Scope) -> tuple[Diagnostic, ...]:
     programs = scope.manifest.programs.values()
     idle = not programs or not all(program.dispatches for program in programs)
     unresolved = {kind for kind, codes in _UNRESOLVED.items() if idle or any(d.code in codes for d in found)}
-    found += dataflow.check_buffers(scope) if "buffer" not in unresolved else ()
+    found += dataflow.check_results(scope) if "buffer" not in unresolved else ()
+    found += dataflow.check_programs(scope, {d.path[:4] for d in found if d.code in _UNRESOLVED["buffer"]})
     found += dataflow.check_states(scope) if "state" not in unresolved else ()
     found += unused.check(scope, broken, unresolved)
     return tuple(dict.fromkeys(found))
