@@ -126,6 +126,12 @@ def test_an_extent_that_is_not_an_i32_leaves_the_operands_without_an_end(extent:
     assert extents(text)[0] == [None, None, None]
 
 
+@pytest.mark.parametrize("extent", [-(2**31), 2**31 - 1])
+def test_an_extent_at_a_bound_of_i32_is_kept(extent: int) -> None:
+    text = edited({"/programs/fill/dispatches/0/args/4": f'{{"i32": {extent}}}'})
+    assert extents(text)[0] == [(ROWS, extent, 4), (ROWS, 64, 2), (extent, 64, 2)]
+
+
 def test_an_operator_accesses_what_it_does_whatever_its_step_says() -> None:
     text = edited({"/kernels/product/impl/steps/0/params/0": '"in buffer<bf16>"'})
     first = next(effects(manifest(text), "fill")).accesses[0]
