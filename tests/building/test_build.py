@@ -151,7 +151,7 @@ def test_a_location_that_cannot_hold_a_folder_is_refused(tmp_path: Path) -> None
         ("qwen3", {"random": True, "config": "huge"}, UnsupportedModel, "'huge'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "tpu"}, UnknownTarget, "'tpu'"),
         ("qwen3", {"random": True, "config": "tiny", "target": "sm_75"}, UnknownTarget, "`sm_75`"),
-        ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "needs weights"),
+        ("qwen3", {"random": True, "config": "tiny", "checkpoint": "x"}, BuildError, "both given"),
         ("qwen3", {"config": "tiny", "checkpoint": "x"}, BuildError, "its own config"),
         ("qwen3", {"checkpoint": "/no/such/folder"}, CheckpointError, "does not exist"),
         ("smollm2", {"random": True}, BuildError, "its own weights"),

@@ -92,7 +92,9 @@ class BuildOptions:
                 )
         elif self.model not in FAMILIES:
             raise BuildError(f"unknown model {self.model!r}", f"give one of: {', '.join((*FAMILIES, *KNOWN_MODELS))}")
-        elif self.random == (self.checkpoint is not None):
+        elif self.random and self.checkpoint is not None:
+            raise BuildError("--random and --checkpoint are both given", "give one of them")
+        elif not self.random and self.checkpoint is None:
             raise BuildError(f"{self.model} needs weights", "give --checkpoint PATH, or --random with --config")
         elif self.random and self.config is None:
             raise BuildError("random weights need sizes", "give --config with known sizes, such as tiny")
