@@ -273,7 +273,7 @@ def test_a_closed_folder_reads_nothing_even_when_its_descriptor_is_used_again(pa
     other = os.open(path, os.O_RDONLY)
     try:
         for read_file in (folder.manifest_bytes, folder.module_names, lambda: folder.read_module("a.cubin")):
-            with pytest.raises(FileUnreadable):
+            with pytest.raises(FolderUnreadable, match="was closed"):
                 read_file()
     finally:
         os.close(other)

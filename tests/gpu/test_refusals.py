@@ -79,7 +79,7 @@ def test_memory_is_counted_before_any_is_taken(
 ) -> None:
     taken: list[Any] = []
     monkeypatch.setattr(type(gpu), "alloc", lambda device, size: taken.append(size))
-    monkeypatch.setattr(type(gpu), "place", lambda device, *regions: taken.append(regions))
+    monkeypatch.setattr(type(gpu), "load_regions", lambda device, *regions: taken.append(regions))
 
     with pytest.raises(OutOfMemory) as caught:
         load(tiny_folder("llama"), capacity=MOST)
