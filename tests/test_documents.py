@@ -224,6 +224,7 @@ def test_the_rounds_in_the_guide_are_rounds(smollm2_spec: Path, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     shown = text[text.index("```text\ndrafts") :]
     for lines in (done.stdout.splitlines(), shown[: shown.index("```\n\n")].splitlines()[1:]):
+        assert len(lines) >= 3
         for drafts, predicted, slots in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
             quoted = [re.findall(r"'[^']*'|\"[^\"]*\"", line) for line in (drafts, predicted)]
             right = next((i for i, pair in enumerate(zip(*quoted, strict=False)) if len({*pair}) > 1), 7)
