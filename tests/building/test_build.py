@@ -287,3 +287,22 @@ def test_an_output_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
         build_tiny(tmp_path / ("x" * 300))
     with pytest.raises(OutputError, match="cannot write"):
         build_tiny(tmp_path / ("x" * 300) / "out", force=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("chunk", "8", "chunk is '8', of type str; give a value of type int"),
+        ("chunk", True, "chunk is True, of type bool"),
+        ("sequences", 2.0, r"sequences is 2\.0, of type float"),
+        ("seed", "1", r"seed is '1', of type str; give a value of type int \| None"),
+        ("target", None, "target is None, of type NoneType"),
+        ("strict", "no", "strict is 'no', of type str; give a value of type bool"),
+        ("checkpoint", 3, "checkpoint is 3, of type int"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(tmp_path: Path, name: str, value: Any, says: str) -> None:
+    options: dict[str, Any] = {"random": True, "config": "tiny", "target": "host", name: value}
+    with pytest.raises(BuildError, match=f"^{says}"):
+        build(BuildOptions("llama", **options), tmp_path / "out")
+    assert not any(tmp_path.iterdir())

@@ -53,9 +53,9 @@ def build(options: BuildOptions, output: str | Path, *, force: bool = False, pro
     """
     report: Progress = progress or (lambda stage, done, total: None)
     output = Path(output)
+    options.check()
     check_target(options.target)
     check_output(output, force)
-    options.check()
     source = open_source(options, lambda done, total: report("fetch", done, total))
     config, precision = source.config, OWN if options.capture is None else RECORDED
     warnings = _unknown(source.unknown, "the checkpoint", options.strict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_type_hints
 
 from kern.checkpoints.config import FAMILIES, TransformerConfig
 from kern.manifest.errors import KernError, variant
@@ -59,7 +59,12 @@ class BuildOptions:
         return self.config if self.config.startswith(self.model) else f"{self.model} {self.config}"
 
     def check(self) -> None:
-        """Raises BuildError for options that contradict each other."""
+        """Raises BuildError for options of another type, and for options that contradict each other."""
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                given = f"{value!r:.40}, of type {type(value).__name__}"
+                raise BuildError(f"{name} is {given}", f"give a value of type {getattr(kind, '__name__', kind)}")
         self._check_weights()
         if self.seed is not None and (self.seed < 0 or not (self.random or self.draft == RANDOM)):
             reason = "is below 0" if self.seed < 0 else "is for random weights only"
