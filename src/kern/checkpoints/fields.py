@@ -11,6 +11,10 @@ from kern.checkpoints.config import UnsupportedModel, shown
 _MAX_NUMBER: Final = 1e30
 _MAX_SIZE: Final = 2**40
 
+MOE: Final = "a mixture of experts is not built"
+SCALED: Final = "a scale that llama and qwen3 do not have"
+RECORD: Final = "a record of how the file was made"
+
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from kern.checkpoints.fields import Table, each, irrelevant, obeyed, refused
+from kern.checkpoints.fields import MOE, RECORD, SCALED, Table, each, irrelevant, obeyed, refused
 
-_MOE: Final = "a mixture of experts is not built"
-_SCALED: Final = "a scale that llama and qwen3 do not have"
 _ALIKE: Final = "all layers are built alike"
 _WINDOW: Final = "layers that see less than the context are not built"
 _CONVERTER: Final = "llama.cpp's converter writes it, and llama.cpp does not read it for llama and qwen3"
-_RECORD: Final = "a record of how the file was made"
 _ID: Final = "a token that ends generation"
 _NAME: Final = "a token that chat templates know by name"
 
@@ -23,13 +20,13 @@ GGUF_FIELDS: Final[Table] = {
     "general.file_type": irrelevant("every tensor has its own type"),
     "general.sampling.penalty_repeat": refused("the most likely token is chosen unchanged", 1),
     "general.sampling.*": irrelevant("sampling; the most likely token is chosen"),
-    "general.*": irrelevant(_RECORD),
+    "general.*": irrelevant(RECORD),
     "split.no": obeyed("which part of a split file this is"),
     "split.count": obeyed("all parts are read, from the folder of the first"),
     "split.tensors.count": obeyed("tensors of all parts together"),
     "tokenizer.*": obeyed("the tokenizer"),
     "adapter.*": refused("only a model's own file can be built"),
-    "quantize.*": irrelevant(_RECORD),
+    "quantize.*": irrelevant(RECORD),
 }
 """Keys that belong to no architecture."""
 
@@ -57,7 +54,7 @@ ARCHITECTURE_FIELDS: Final[Table] = {
     **each(
         "rope.scaling.alpha attention.scale attention.temperature_length attention.temperature_scale "
         "attn_logit_softcapping router_logit_softcapping final_logit_softcapping",
-        refused(_SCALED, 0),
+        refused(SCALED, 0),
     ),
     "rope.dimension_sections": refused("a position is one number"),
     **each(
@@ -80,12 +77,12 @@ ARCHITECTURE_FIELDS: Final[Table] = {
     "attention.clamp_kqv": refused("nothing is clipped", 0),
     **each(
         "attention.output_scale attention.value_scale logit_scale residual_scale embedding_scale",
-        refused(_SCALED, 0, 1),
+        refused(SCALED, 0, 1),
     ),
     "attention.*": refused("a kind of attention that llama and qwen3 do not have"),
-    **each("expert_count expert_used_count experts_* moe_* interleave_moe_layer_step", refused(_MOE, 0)),
-    "expert_*": refused(_MOE, 0, False),
-    "leading_dense_block_count": refused(_MOE),
+    **each("expert_count expert_used_count experts_* moe_* interleave_moe_layer_step", refused(MOE, 0)),
+    "expert_*": refused(MOE, 0, False),
+    "leading_dense_block_count": refused(MOE),
     "swiglu_clamp_exp": refused("nothing is clipped"),
     "swiglu_clamp_shexp": refused("nothing is clipped"),
     "tensor_data_layout": refused("rows of q and k are in the order of llama.cpp", "Meta AI original pth"),

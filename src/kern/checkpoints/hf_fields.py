@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kern.checkpoints.fields import Table, each, irrelevant, obeyed, refused
+from kern.checkpoints.fields import MOE, RECORD, SCALED, Table, each, irrelevant, obeyed, refused
 
-_MOE: Final = "a mixture of experts is not built"
-_SCALED: Final = "a scale that llama and qwen3 do not have"
 _QUANTISED: Final = "give the checkpoint before its quantisation, or a GGUF file"
-_RECORD: Final = "a record of how the file was made"
 _OUTPUT: Final = "what transformers returns"
 _IDS: Final = "an id; the tokenizer's files decide"
 _CHOICE: Final = "the most likely token is chosen unchanged: remove it from the file"
@@ -59,7 +56,7 @@ GENERATION_FIELDS: Final[Table] = {
         irrelevant("how transformers computes it"),
     ),
     **each("bos_token_id pad_token_id decoder_start_token_id", irrelevant(_IDS)),
-    **each("_from_model_config _commit_hash transformers_version", irrelevant(_RECORD)),
+    **each("_from_model_config _commit_hash transformers_version", irrelevant(RECORD)),
 }  # fmt: skip
 """The fields of generation_config.json, all that transformers' GenerationConfig has.
 
@@ -105,11 +102,11 @@ HF_FIELDS: Final[Table] = {
     "attention_chunk_size": refused("the whole context is attended to"),
     **each(
         "attn_logit_softcapping final_logit_softcapping query_pre_attn_scalar scale_depth dim_model_base",
-        refused(_SCALED),
+        refused(SCALED),
     ),
     **each(
         "attention_multiplier embedding_multiplier residual_multiplier logits_scaling logit_scale scale_emb",
-        refused(_SCALED, 1),
+        refused(SCALED, 1),
     ),
     "qk_norm": refused("q and k are normed in qwen3, and not in llama"),
     "use_qk_norm": refused("q and k are normed in qwen3, and not in llama"),
@@ -120,9 +117,9 @@ HF_FIELDS: Final[Table] = {
     **each(
         "num_experts num_local_experts n_routed_experts n_shared_experts num_experts_per_tok moe_intermediate_size "
         "decoder_sparse_step",
-        refused(_MOE, 0),
+        refused(MOE, 0),
     ),
-    "mlp_only_layers": refused(_MOE, []),
+    "mlp_only_layers": refused(MOE, []),
     "num_nextn_predict_layers": refused("layers that predict further tokens are not built", 0),
     "is_encoder_decoder": refused("only a decoder is built", False),
     "add_cross_attention": refused("only a decoder is built", False),
@@ -174,7 +171,7 @@ HF_FIELDS: Final[Table] = {
     **each(
         "transformers_version transformers.js_config _name_or_path name_or_path _commit_hash is_llama_config "
         "unsloth_fixed unsloth_version",
-        irrelevant(_RECORD),
+        irrelevant(RECORD),
     ),
     "tf_legacy_loss": irrelevant("of TensorFlow"),
 }  # fmt: skip
