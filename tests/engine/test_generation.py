@@ -76,7 +76,7 @@ def test_generation_ends_where_the_capacity_ends(tiny: Path, host: bool) -> None
         # Positions 44 to 52 decode; the token of the last one needs no room.
         assert generation.stop == "length"
         assert ids == usual[:9]
-        assert executable.read("slot_position").tolist() == [53]
+        assert executable.read("slot_position").tolist()[:1] == [53]
 
 
 def test_a_stop_token_ends_the_text_and_is_its_last_id(tiny: Path) -> None:
