@@ -84,14 +84,14 @@ class Executable:
         self._buffers = resident(plan, bases)
         self._states = states(plan, bases)
 
-    def write(self, name: str, array: ArrayLike, values: Values | None = None, *, at: int = 0) -> None:
+    def write(self, name: str, array: ArrayLike, values: Values | None = None, *, at: int | None = None) -> None:
         """Copy `array` to input `name`. It must have the input's shape at `values`, or at the symbols' upper bounds.
 
         `values` are those of the call that will read it; the bytes after the array do not change. With `at`, the array
-        is written to the rows (of the first dimension) from `at` on, and the other rows do not change. Its dtype is
-        the buffer's; `kern.runtime.conversion.as_array` says what else is accepted. It may be strided, and can be
-        reused when the call returns. Raises UnknownName, NotWritable, WrongDType, WrongValue,
-        WrongShape, a SymbolError or Closed.
+        is written to as many rows (of the first dimension) as it has, from row `at` on, and no other row changes. Its
+        dtype is the buffer's; `kern.runtime.conversion.as_array` says what else is accepted. It may be strided, and
+        can be reused when the call returns. Raises UnknownName, NotWritable, WrongDType, WrongValue, WrongShape, a
+        SymbolError or Closed.
         """
         self._require_open()
         buffer = self._buffer(name)
