@@ -33,19 +33,24 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return counted_artifact(tmp_path_factory.mktemp("counted") / "artifact")
 
 
-@pytest.fixture(params=["host", "fake"])
-def load(request: pytest.FixtureRequest, counted: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Loads it on the host, and on the CUDA device over a driver that needs no GPU."""
+@pytest.fixture(params=["host", "fake", pytest.param("cuda", marks=pytest.mark.gpu)])
+def load(
+    request: pytest.FixtureRequest, counted: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Load]:
+    """Loads it on the host, on the CUDA device over a driver that needs no GPU, and on a GPU."""
     opened: list[Executable] = []
+    folder = counted
     if request.param == "fake":
         pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
         from support.cuda_driver import FakeDriver, HostCodeDevice
 
         FakeDriver().install(monkeypatch)
         monkeypatch.setattr("kern.runtime.loading.open_device", lambda name, tune: HostCodeDevice())
+    elif request.param == "cuda":
+        folder = counted_artifact(tmp_path / "artifact", request.getfixturevalue("gpu").target)
 
     def load(**options: Any) -> Executable:
-        opened.append(kern.load(counted, **options))
+        opened.append(kern.load(folder, **options))
         return opened[-1]
 
     yield load

@@ -47,8 +47,28 @@ KERN_KERNEL(keep, "ptr,ptr,ptr") {
 """
 
 
-def counted_artifact(folder: Path) -> Path:
-    """`count` counts a value for the sequence of each row and keeps it at a place of the pool; `tell` reads counts."""
+CUDA_SOURCE = """
+extern "C" __global__ void count(int (*counts)[5], const int *slots, const int *values) {
+    int r = blockIdx.x;
+    if (slots[r] >= 0)
+        atomicAdd(&counts[slots[r]][values[r]], 1);
+}
+extern "C" __global__ void tell(int *seen, const int *counts, int held) {
+    for (int i = 0; i < held * 5; i++)
+        seen[i] = counts[i];
+}
+extern "C" __global__ void keep(int *pool, const int *places, const int *values) {
+    pool[places[blockIdx.x]] = values[blockIdx.x] + 1;
+}
+"""
+"""The same, a block for each row. Rows may be of one sequence."""
+
+
+def counted_artifact(folder: Path, target: str | None = None) -> Path:
+    """`count` counts a value for the sequence of each row and keeps it at a place of the pool; `tell` reads counts.
+
+    For this machine, or for a GPU target.
+    """
     b = ManifestBuilder("counted")
     rows, held = b.symbol("rows", max=ROWS), b.symbol("held", max=SLOTS)
     counts = b.sequence_state("counts", bytes=BLOCK)
@@ -56,11 +76,21 @@ def counted_artifact(folder: Path) -> Path:
     slots, values, places = (b.input(name, "i32", (rows,)) for name in ("slots", "values", "places"))
     seen = b.output("seen", "i32", (held, VALUES))
     taking = ("inout ptr", "in buffer<i32>", "in buffer<i32>")
-    b.kernel("count", single("count", taking, (rows, 1, 1)))
-    b.kernel("keep", single("keep", taking, (rows, 1, 1)))
-    b.kernel("tell", single("tell", ("out buffer<i32>", "in ptr", "i32")))
+    module = MODULE if target is None else "counted.cubin"
+    for name, params, grid in (
+        ("count", taking, rows),
+        ("keep", taking, rows),
+        ("tell", ("out buffer<i32>", "in ptr", "i32"), 1),
+    ):
+        kernel = single(name, params, (grid, 1, 1))
+        steps = tuple(step.model_copy(update={"cubin": module}) for step in kernel.impl.steps)
+        b.kernel(name, kernel.model_copy(update={"impl": kernel.impl.model_copy(update={"steps": steps})}))
     program = b.program("count")
     program.dispatch("count", counts, slots, values)
     program.dispatch("keep", pool, places, values)
     b.program("tell").dispatch("tell", seen, counts, held)
-    return write_artifact(folder, b.build(), {MODULE: compiled(SOURCE)})
+    if target is None:
+        return write_artifact(folder, b.build(), {module: compiled(SOURCE)})
+    from kern.toolchain.nvrtc import compile_cubin
+
+    return write_artifact(folder, b.build(), {module: compile_cubin(CUDA_SOURCE, "counted.cu", target)})
