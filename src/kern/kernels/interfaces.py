@@ -126,6 +126,9 @@ _ATTENTION_BF16 = (
     "cu_seqlens: in i32, seqs: i32, page_stride: i64, scale: f32"
 )
 
+# The products of a step of more than 8 sequences.
+_WIDE: Final = {f"{name}_wide": text for name, text in _FUSED.items() if "matmul" in name or name == "rms_gate_up"}
+
 # A layer whose residual stream is bf16 and whose queries and keys are copied out of qkv. The layout inside a page is up
 # to the implementations, and the same for all three that use it.
 _UNFUSED: Final = {
@@ -218,6 +221,6 @@ _ROUND: Final = {
 }
 
 INTERFACES: Final[Mapping[str, Interface]] = {
-    name: interface(text) for name, text in (_SINGLE | _FUSED | _UNFUSED | _SPECULATION | _ROUND).items()
+    name: interface(text) for name, text in (_SINGLE | _FUSED | _WIDE | _UNFUSED | _SPECULATION | _ROUND).items()
 }
 """The interface of each entry."""

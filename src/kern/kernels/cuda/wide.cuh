@@ -1,0 +1,393 @@
+// C [rows, n] = X [rows, K] · W [n, K]ᵀ for 9 rows and more: tensor-core products that read W once for up to 64 rows.
+//
+// Neither X nor its rows' sums fit where those of a few rows do, so both operands come through a ring of shared memory,
+// a stage of some k of both at a time. Every block reads all of X that it multiplies from the L2; so that this stays
+// below what it reads of W, the blocks of a cluster have the same columns of C, as many as there are registers for, and
+// share K. Their sums meet in shared memory. What a row yields does not depend on how many others there are: K is cut
+// and summed in the same order whatever their number.
+#pragma once
+#include "cluster.cuh"
+#include "epilogues.cuh"
+
+constexpr int WORKERS = MATVEC_WARPS;  // warps that multiply; the others load weights, or rows of X
+constexpr int WEIGHT_THREADS = WIDE_WEIGHT_WARPS * WARP, ROW_THREADS = WIDE_ROW_WARPS * WARP;
+constexpr int WIDE_THREADS = THREADS + WEIGHT_THREADS + ROW_THREADS;
+constexpr int MOST_ROWS = 64;  // that one block multiplies
+constexpr int MOST_STAGES = 16;
+constexpr int M = 16, N = 8;         // of one tensor-core product: columns and rows of C
+constexpr int ROW_GROUPS = 2;        // of the warps that multiply, each with half of the rows
+constexpr int PIECE_K = 8;           // elements of k in 16 bytes
+constexpr int APART = 4;             // floats between the sums of a row and the next, so that they lie in other banks
+
+static_assert(WORKERS == 8, "two groups for rows, and four for columns or k");
+
+#ifndef WIDE_HINT
+#define WIDE_HINT 0
+#endif
+__device__ inline void copy_weights(void* to, const void* from, bool valid) {
+#if WIDE_HINT == 1
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+#elif WIDE_HINT == 2
+    asm volatile("{\n.reg .b64 once;\ncreatepolicy.fractional.L2::evict_first.b64 once, 1.0;\n"
+                 "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, once;\n}" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+#elif WIDE_HINT == 3
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+#else
+    copy_async(to, from, valid);
+#endif
+}
+
+// How a product is divided. SPLIT blocks of a cluster share K, and DEEP groups of a block's warps the k of a stage. A
+// warp has TILES tiles of 16 rows of W; with PARTS 2 those are 8 rows and their 8 others.
+template <int DEPTH, int PARTS_, int SPLIT_, int DEEP_, int TILES_>
+struct Division {
+    static constexpr int K = DEPTH, PARTS = PARTS_, SPLIT = SPLIT_, DEEP = DEEP_, TILES = TILES_;
+    static constexpr int ACROSS = WORKERS / ROW_GROUPS / DEEP;
+    static constexpr int BLOCK_TILES = ACROSS * TILES, TILE_COLUMNS = M / PARTS;
+    static constexpr int STAGE_K = DEEP == 1 ? 64 : 128, PIECES = STAGE_K / PIECE_K, PITCH = STAGE_K * 2;
+    static constexpr int UNITS = ceil_div(K, STAGE_K);
+    static constexpr bool DIRECT = SPLIT == 1 && DEEP == 1;  // a thread's sums are whole
+    static_assert(ACROSS * DEEP * ROW_GROUPS == WORKERS, "each warp has its part");
+};
+
+// The part of the product that one block computes: of K, and of the columns, in passes.
+template <class D>
+struct Share {
+    int cluster, rank, clusters, tiles, passes, first_unit, end_unit;
+
+    __device__ explicit Share(int n)
+        : cluster(blockIdx.x / D::SPLIT), rank(D::SPLIT > 1 ? rank_in_cluster() : 0), clusters(gridDim.x / D::SPLIT),
+          tiles(ceil_div(n, D::TILE_COLUMNS)), passes(ceil_div(tiles, clusters * D::BLOCK_TILES)),
+          first_unit(D::UNITS * rank / D::SPLIT), end_unit(D::UNITS * (rank + 1) / D::SPLIT) {}
+
+    // The first tile of a pass; that of the next pass is its end.
+    __device__ int begin(int pass) const { return tiles * (cluster * passes + pass) / (clusters * passes); }
+};
+
+// A place in the ring.
+template <int STAGES>
+struct Place {
+    int stage = 0;
+    u32 parity = 0;
+
+    __device__ void advance() {
+        if (++stage < STAGES) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+struct WideMemory {
+    u64 full[MOST_STAGES], empty[MOST_STAGES];
+    float inverse[MOST_ROWS];  // 1 / rms of each row
+    __align__(1024) char ring[WIDE_RING_BYTES];
+
+    __device__ static WideMemory& get() {
+        static_assert(sizeof(WideMemory) == WIDE_RING_BYTES + 1024, "as much as the launch asks for");
+        extern __shared__ __align__(1024) char memory[];
+        return *reinterpret_cast<WideMemory*>(memory);
+    }
+};
+
+// The product for at most R rows.
+template <class D, int R>
+struct Wide {
+    static constexpr int STAGE_ROWS = D::BLOCK_TILES * M + R, STAGE_BYTES = STAGE_ROWS * D::PITCH;
+    static constexpr int FITTING = WIDE_RING_BYTES / STAGE_BYTES;
+    static constexpr int STAGES = FITTING < MOST_STAGES ? FITTING : MOST_STAGES;
+    static constexpr int ROW_TILES = R / N / ROW_GROUPS;  // of a warp
+    static constexpr int SUM_PITCH = D::BLOCK_TILES * M + APART, SUMS = R * SUM_PITCH;
+    static constexpr int COLUMNS = D::BLOCK_TILES * D::TILE_COLUMNS;
+    static constexpr int OWN_ROWS = ceil_div(ceil_div(R, D::SPLIT), WORKERS);  // rows that a warp finishes
+    static constexpr int OWN_COLUMNS = ceil_div(COLUMNS, WARP);                // columns of them that a lane does
+    static_assert(STAGES >= 2, "one stage on its way while another is worked on");
+    static_assert(D::DIRECT || D::DEEP * SUMS * 4 <= WIDE_RING_BYTES, "room for the sums");
+
+    WideMemory& shared;
+    Share<D> share;
+    RowSlice slice;
+    Place<STAGES> place;
+
+    __device__ char* stage() const { return shared.ring + place.stage * STAGE_BYTES; }
+
+    // Where 16 bytes of a row lie in a stage: so that those of eight rows lie in different banks.
+    __device__ static int within(int row, int piece) { return row * D::PITCH + (piece ^ row % 8) * 16; }
+
+    __device__ float* sums(int group) const { return reinterpret_cast<float*>(shared.ring) + group * SUMS; }
+
+    // Every thread between two passes, where sums take the place of stages.
+    __device__ void between_passes(int pass) const {
+        if (!D::DIRECT && pass + 1 < share.passes) asm volatile("bar.sync 2, %0;" ::"n"(WIDE_THREADS) : "memory");
+    }
+
+    __device__ void load_weights(const bf16* w, int n) {
+        constexpr int STEP = WEIGHT_THREADS / D::PIECES;
+        int thread = threadIdx.x - THREADS, piece = thread % D::PIECES;
+        for (int pass = 0; pass < share.passes; pass++) {
+            int first = share.begin(pass), rows = (share.begin(pass + 1) - first) * M;
+            for (int unit = share.first_unit; unit < share.end_unit; unit++) {
+                int k = unit * D::STAGE_K + piece * PIECE_K;
+                wait_for(&shared.empty[place.stage], place.parity ^ 1);
+#pragma unroll 4
+                for (int row = thread / D::PIECES; row < rows; row += STEP) {
+                    int column = first * D::TILE_COLUMNS + (D::PARTS == 1 ? row : row / M * N + row % N);
+                    int part = D::PARTS == 1 ? 0 : row % M / N;
+                    const bf16* from = w + (static_cast<i64>(part) * n + column) * D::K + k;
+                    copy_weights(stage() + within(row, piece), from, k < D::K && column < n);
+                }
+                arrive_when_copied(&shared.full[place.stage]);
+                place.advance();
+            }
+            between_passes(pass);
+        }
+        commit_copies();
+        wait_for_copies<0>();
+    }
+
+    __device__ void load_rows(const bf16* x) {
+        constexpr int STEP = ROW_THREADS / D::PIECES, BEHIND = D::BLOCK_TILES * M;
+        int thread = threadIdx.x - THREADS - WEIGHT_THREADS, piece = thread % D::PIECES;
+        const bf16* rows = x + static_cast<i64>(slice.first) * D::K;
+        for (int pass = 0; pass < share.passes; pass++) {
+            for (int unit = share.first_unit; unit < share.end_unit; unit++) {
+                int k = unit * D::STAGE_K + piece * PIECE_K;
+                wait_for(&shared.empty[place.stage], place.parity ^ 1);
+#pragma unroll 4
+                for (int row = thread / D::PIECES; row < R; row += STEP)
+                    copy_async(stage() + within(BEHIND + row, piece), rows + static_cast<i64>(row) * D::K + k,
+                               k < D::K && row < slice.count);
+                arrive_when_copied(&shared.full[place.stage]);
+                place.advance();
+            }
+            between_passes(pass);
+        }
+        commit_copies();
+        wait_for_copies<0>();
+    }
+
+    // This warp's sums of a pass.
+    __device__ void multiply(float (&total)[D::TILES][ROW_TILES][4], int tiles) {
+        constexpr int MINE = D::STAGE_K / D::DEEP;  // of a stage's k
+        int lane = lane_index(), across = warp_index() % D::ACROSS, deep = warp_index() / (D::ACROSS * ROW_GROUPS);
+        int row_group = warp_index() / D::ACROSS % ROW_GROUPS;
+        int columns = across * D::TILES * M + lane % 16, rows = D::BLOCK_TILES * M + row_group * ROW_TILES * N + lane % 8;
+        int has = tiles - across * D::TILES;
+        for (int unit = share.first_unit; unit < share.end_unit; unit++) {
+            const char* at = stage();
+            wait_for(&shared.full[place.stage], place.parity);
+#pragma unroll
+            for (int k = 0; k < MINE; k += 4 * PIECE_K) {
+                int piece = (deep * MINE + k) / PIECE_K;
+                u32 x[ROW_TILES][4];
+#pragma unroll
+                for (int j = 0; j < ROW_TILES; j++) load_matrices(x[j], at + within(rows + j * N, piece + lane / 8));
+#pragma unroll
+                for (int i = 0; i < D::TILES; i++) {
+                    if (i == D::TILES - 1 && i >= has) continue;
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        u32 w[4];
+                        load_matrices(w, at + within(columns + i * M, piece + 2 * half + lane / 16));
+#pragma unroll
+                        for (int j = 0; j < ROW_TILES; j++)
+                            mma(total[i][j], w[0], w[1], w[2], w[3], x[j][2 * half], x[j][2 * half + 1]);
+                    }
+                }
+            }
+            __syncwarp();
+            if (lane == 0) arrive(&shared.empty[place.stage]);
+            place.advance();
+        }
+    }
+
+    // Calls `take` for each sum of this warp with its row and its place among the rows of W.
+    template <class Take>
+    __device__ static void each(const float (&total)[D::TILES][ROW_TILES][4], Take take) {
+        int across = warp_index() % D::ACROSS, row_group = warp_index() / D::ACROSS % ROW_GROUPS;
+        int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+        for (int i = 0; i < D::TILES; i++)
+#pragma unroll
+            for (int j = 0; j < ROW_TILES; j++)
+#pragma unroll
+                for (int c = 0; c < 2; c++)
+                    take((row_group * ROW_TILES + j) * N + 2 * t + c, (across * D::TILES + i) * M + g, total[i][j][c],
+                         total[i][j][c + 2]);
+    }
+
+    // Whole sums become results at once.
+    template <class Epilogue>
+    __device__ void store(const float (&total)[D::TILES][ROW_TILES][4], int pass, int n, Epilogue epilogue) const {
+        int first = share.begin(pass), end = min(share.begin(pass + 1) * D::TILE_COLUMNS, n);
+        each(total, [&](int row, int column, float sum, float other) {
+            if (row >= slice.count) return;
+            int output = first * D::TILE_COLUMNS + (D::PARTS == 1 ? column : column / M * N + column % N);
+            epilogue.rms.inverse = shared.inverse[row];
+            if (D::PARTS == 1) {
+                epilogue.store(slice.first + row, output, output < end, sum, 0.0f, {});
+                epilogue.store(slice.first + row, output + N, output + N < end, other, 0.0f, {});
+            } else {
+                epilogue.store(slice.first + row, output, output < end, sum, other, {});
+            }
+        });
+    }
+
+    // The sums of all groups of warps in the first group's place.
+    __device__ void meet(const float (&total)[D::TILES][ROW_TILES][4]) const {
+        float* mine = sums(warp_index() / (D::ACROSS * ROW_GROUPS));
+        sync_workers();  // the ring is free
+        each(total, [&](int row, int column, float sum, float other) {
+            mine[row * SUM_PITCH + column] = sum;
+            mine[row * SUM_PITCH + column + N] = other;
+        });
+        if (D::DEEP == 1) return;
+        sync_workers();
+        for (int at = threadIdx.x; at < slice.count * SUM_PITCH / 4; at += THREADS) {
+            float4 sum = reinterpret_cast<float4*>(sums(0))[at];
+#pragma unroll
+            for (int group = 1; group < D::DEEP; group++) {
+                float4 more = reinterpret_cast<float4*>(sums(group))[at];
+                sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+            }
+            reinterpret_cast<float4*>(sums(0))[at] = sum;
+        }
+    }
+
+    // The rows of the slice that this warp finishes.
+    __device__ int own_row(int i) const { return (i * WORKERS + warp_index()) * D::SPLIT + share.rank; }
+
+    template <class Epilogue>
+    __device__ void work(int n, const Epilogue& epilogue) {
+        if constexpr (D::DIRECT) {
+            for (int row = warp_index(); row < slice.count; row += WORKERS) {
+                Rms rms = epilogue.rms;
+                rms.begin(slice.first + row);
+                rms.settle();
+                if (lane_index() == 0) shared.inverse[row] = rms.inverse;
+            }
+            sync_workers();
+            for (int pass = 0; pass < share.passes; pass++) {
+                float total[D::TILES][ROW_TILES][4] = {};
+                multiply(total, share.begin(pass + 1) - share.begin(pass));
+                store(total, pass, n, epilogue);
+            }
+        } else {
+            finish_rows(n, epilogue);
+        }
+    }
+
+    template <class Epilogue>
+    __device__ void finish_rows(int n, const Epilogue& epilogue) {
+        Epilogue of_row[OWN_ROWS];
+#pragma unroll
+        for (int i = 0; i < OWN_ROWS; i++) {
+            of_row[i] = epilogue;
+            if (own_row(i) < slice.count) {
+                of_row[i].begin(slice.first + own_row(i));
+                of_row[i].settle();
+            }
+        }
+        for (int pass = 0; pass < share.passes; pass++) {
+            float total[D::TILES][ROW_TILES][4] = {};
+            int begin = share.begin(pass), end = share.begin(pass + 1);
+            multiply(total, end - begin);
+            int first = begin * D::TILE_COLUMNS, columns = min(end * D::TILE_COLUMNS, n) - first;
+            typename Epilogue::Needed needed[OWN_ROWS][OWN_COLUMNS];
+#pragma unroll
+            for (int i = 0; i < OWN_ROWS; i++)
+#pragma unroll
+                for (int c = 0; c < OWN_COLUMNS; c++) {
+                    int column = c * WARP + lane_index();
+                    bool mine = own_row(i) < slice.count && column < columns;
+                    needed[i][c] = of_row[i].load(slice.first + own_row(i), first + column, mine);
+                }
+            meet(total);
+            if (D::SPLIT > 1) sync_cluster();
+            else sync_workers();
+#pragma unroll
+            for (int i = 0; i < OWN_ROWS; i++) {
+                if (own_row(i) >= slice.count) continue;
+#pragma unroll
+                for (int c = 0; c < OWN_COLUMNS; c++) {
+                    int column = c * WARP + lane_index();
+                    float both[D::PARTS] = {};
+                    if (column < columns) add_all(both, own_row(i), column);
+                    of_row[i].store(slice.first + own_row(i), first + column, column < columns, both[0],
+                                    both[D::PARTS - 1], needed[i][c]);
+                }
+            }
+            if (D::SPLIT > 1) sync_cluster();  // a block's memory outlives the others' last look at it
+            else sync_workers();
+            between_passes(pass);
+        }
+#pragma unroll
+        for (int i = 0; i < OWN_ROWS; i++)
+            if (own_row(i) < slice.count) finish(of_row[i], slice.first + own_row(i));
+    }
+
+    // The sums of a column, and of its other, of all blocks in their order.
+    __device__ void add_all(float (&both)[D::PARTS], int row, int column) const {
+#pragma unroll
+        for (int part = 0; part < D::PARTS; part++) {
+            int at = D::PARTS == 1 ? column : column / N * M + column % N + part * N;
+            const float* here = sums(0) + row * SUM_PITCH + at;
+            if (D::SPLIT == 1) both[part] = *here;
+            else {
+                float of_rank[D::SPLIT];
+#pragma unroll
+                for (int rank = 0; rank < D::SPLIT; rank++) of_rank[rank] = load_from(place_in(rank, here));
+#pragma unroll
+                for (int rank = 0; rank < D::SPLIT; rank++) both[part] += of_rank[rank];
+            }
+        }
+    }
+
+    template <class Epilogue>
+    __device__ void finish(const Epilogue& epilogue, int row) const {
+        epilogue.finish(row);
+    }
+
+    // A row has a partial sum of squares for each block of other products: what no block here adds is zero.
+    __device__ void finish(const Residual& epilogue, int row) const {
+        epilogue.finish(row);
+        for (int at = lane_index(); at < SQUARES; at += WARP)
+            if (at / D::SPLIT % share.clusters == share.cluster && at != blockIdx.x)
+                epilogue.squares[static_cast<i64>(row) * SQUARES + at] = 0.0f;
+    }
+};
+
+template <class D, int R, class Epilogue>
+__device__ inline void multiply_rows(const Epilogue& epilogue, const bf16* x, const bf16* w, const RowSlice& slice, int n) {
+    Wide<D, R> wide{WideMemory::get(), Share<D>(n), slice};
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < wide.STAGES; i++) {
+            init_barrier(&wide.shared.full[i], WEIGHT_THREADS + ROW_THREADS);
+            init_barrier(&wide.shared.empty[i], WORKERS);
+        }
+        publish_barriers();
+    }
+    __syncthreads();
+    if (threadIdx.x >= THREADS && threadIdx.x < THREADS + WEIGHT_THREADS) {
+        wide.load_weights(w, n);
+        return;
+    }
+    wait_for_previous_kernels();
+    start_next_kernel();
+    if (threadIdx.x >= THREADS) wide.load_rows(x);
+    else wide.work(n, epilogue);
+}
+
+template <class D, class Epilogue>
+__device__ inline void multiply_wide(const Epilogue& epilogue, const bf16* x, const bf16* w, int rows, int n, int k) {
+    expect(k, D::K);
+    RowSlice slice(rows, MOST_ROWS);
+    if (slice.count <= 16) multiply_rows<D, 16>(epilogue, x, w, slice, n);
+    else if (slice.count <= 32) multiply_rows<D, 32>(epilogue, x, w, slice, n);
+    else multiply_rows<D, 64>(epilogue, x, w, slice, n);
+}
