@@ -51,6 +51,10 @@ class Variant(CudaPlan):
         return {**CudaPlan.wide.fget(self), **dict(self.divisions)}  # type: ignore[attr-defined]
 
     @property
+    def wide_rows(self) -> int:
+        return 128 if self.loaders == (2, 2) else 64
+
+    @property
     def wide_loaders(self) -> tuple[int, int]:
         return self.loaders
 
@@ -245,7 +249,7 @@ def variants(target: str) -> dict[str, Variant]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="16,32,64")
+    parser.add_argument("--rows", default="16,32,64,128")
     parser.add_argument("--layers", type=int, default=36)
     options = parser.parse_args()
     gpu, torch_first = Gpu(open_device("cuda")), torch.zeros(1, device="cuda")

@@ -189,6 +189,11 @@ class CudaPlan:
         return 2, 2
 
     @property
+    def wide_rows(self) -> int:
+        """Rows for which these products read the weights once: more where registers move from warp to warp."""
+        return 128 if self.target.endswith("a") and self.architecture == 90 else 64
+
+    @property
     def wide_ring(self) -> int:
         """Bytes of the ring of these products: all of a block's shared memory but for barriers and norms."""
         return self._shared_bytes - WIDE_BESIDES
@@ -282,6 +287,7 @@ class CudaPlan:
             "MATVEC_SHARED_BYTES": self._shared_bytes,
             "MATVEC_BULK": int(self.bulk),
             "WIDE_RING_BYTES": self.wide_ring,
+            "WIDE_ROWS": self.wide_rows,
             "WIDE_WEIGHT_WARPS": self.wide_loaders[0],
             "WIDE_ROW_WARPS": self.wide_loaders[1],
             **wide,

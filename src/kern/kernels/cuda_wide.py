@@ -1,4 +1,4 @@
-"""How the products of a step of more than 8 sequences are divided among the blocks of a GPU, and the warps of a block."""
+"""How the products of a step of more than 8 sequences are divided among a GPU's blocks, and a block's warps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from typing import Final
 
 WIDE_MODULE: Final = "wide"
 """Their source, compiled only for a plan with more than 8 sequences."""
-WIDE_ROWS: Final = 64
-"""Rows for which the weights are read once."""
-WIDE_THREADS: Final = 384
-"""Threads per block: eight warps that multiply, two that load weights, two that load rows."""
 WIDE_BESIDES: Final = 1024
 """Bytes of shared memory for barriers and norms, next to the ring."""
 _COLUMNS: Final = 16

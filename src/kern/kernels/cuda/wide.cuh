@@ -12,7 +12,7 @@
 constexpr int WORKERS = MATVEC_WARPS;  // warps that multiply; the others load weights, or rows of X
 constexpr int WEIGHT_THREADS = WIDE_WEIGHT_WARPS * WARP, ROW_THREADS = WIDE_ROW_WARPS * WARP;
 constexpr int WIDE_THREADS = THREADS + WEIGHT_THREADS + ROW_THREADS;
-constexpr int MOST_ROWS = 64;  // that one block multiplies
+constexpr int MOST_ROWS = WIDE_ROWS;  // that one block multiplies
 constexpr int MOST_STAGES = 16;
 constexpr int M = 16, N = 8;         // of one tensor-core product: columns and rows of C
 constexpr int ROW_GROUPS = 2;        // of the warps that multiply, each with half of the rows
@@ -53,6 +53,7 @@ struct Division {
     static constexpr int STAGE_K = DEEP == 1 ? 64 : 128, PIECES = STAGE_K / PIECE_K, PITCH = STAGE_K * 2;
     static constexpr int UNITS = ceil_div(K, STAGE_K);
     static constexpr bool DIRECT = SPLIT == 1 && DEEP == 1;  // a thread's sums are whole
+    using Fewer = Division<DEPTH, PARTS, SPLIT, DEEP, (TILES < 5 ? TILES : 5)>;  // tiles, with the same order of sums
     static_assert(ACROSS * DEEP * ROW_GROUPS == WORKERS, "each warp has its part");
 };
 
@@ -174,6 +175,7 @@ struct Wide {
     // This warp's sums of a pass.
     __device__ void multiply(float (&total)[D::TILES][ROW_TILES][4], int tiles) {
         constexpr int MINE = D::STAGE_K / D::DEEP;  // of a stage's k
+        constexpr int DEPTH_AT_ONCE = ROW_TILES == 1 ? 32 : 16;
         int lane = lane_index(), across = warp_index() % D::ACROSS, deep = warp_index() / (D::ACROSS * ROW_GROUPS);
         int row_group = warp_index() / D::ACROSS % ROW_GROUPS;
         int columns = across * D::TILES * M + lane % 16, rows = D::BLOCK_TILES * M + row_group * ROW_TILES * N + lane % 8;
@@ -182,16 +184,22 @@ struct Wide {
             const char* at = stage();
             wait_for(&shared.full[place.stage], place.parity);
 #pragma unroll
-            for (int k = 0; k < MINE; k += 4 * PIECE_K) {
+            for (int k = 0; k < MINE; k += DEPTH_AT_ONCE) {
                 int piece = (deep * MINE + k) / PIECE_K;
-                u32 x[ROW_TILES][4];
+                u32 x[ROW_TILES][DEPTH_AT_ONCE / PIECE_K];  // two tiles of k 16, or one of k 32
 #pragma unroll
-                for (int j = 0; j < ROW_TILES; j++) load_matrices(x[j], at + within(rows + j * N, piece + lane / 8));
+                for (int j = 0; j < ROW_TILES; j += 2) {
+                    u32 four[4];
+                    int tile = ROW_TILES == 1 ? 0 : j + lane / 16, depth = ROW_TILES == 1 ? lane / 8 : lane / 8 % 2;
+                    load_matrices(four, at + within(rows + tile * N, piece + depth));
+#pragma unroll
+                    for (int i = 0; i < 4; i++) x[j + i / (DEPTH_AT_ONCE / PIECE_K)][i % (DEPTH_AT_ONCE / PIECE_K)] = four[i];
+                }
 #pragma unroll
                 for (int i = 0; i < D::TILES; i++) {
                     if (i == D::TILES - 1 && i >= has) continue;
 #pragma unroll
-                    for (int half = 0; half < 2; half++) {
+                    for (int half = 0; half < DEPTH_AT_ONCE / 16; half++) {
                         u32 w[4];
                         load_matrices(w, at + within(columns + i * M, piece + 2 * half + lane / 16));
 #pragma unroll
@@ -362,6 +370,16 @@ struct Wide {
     }
 };
 
+// Where warps have different needs, registers move from those that load to those that multiply.
+template <int R>
+__device__ inline void take_registers(bool worker) {
+#if WIDE_ROWS > 64
+    if (R <= 64) return;
+    if (worker) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    else asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
+#endif
+}
+
 template <class D, int R, class Epilogue>
 __device__ inline void multiply_rows(const Epilogue& epilogue, const bf16* x, const bf16* w, const RowSlice& slice, int n) {
     Wide<D, R> wide{WideMemory::get(), Share<D>(n), slice};
@@ -373,14 +391,21 @@ __device__ inline void multiply_rows(const Epilogue& epilogue, const bf16* x, co
         publish_barriers();
     }
     __syncthreads();
-    if (threadIdx.x >= THREADS && threadIdx.x < THREADS + WEIGHT_THREADS) {
-        wide.load_weights(w, n);
-        return;
+    if (threadIdx.x >= THREADS) {
+        take_registers<R>(false);
+        if (threadIdx.x < THREADS + WEIGHT_THREADS) {
+            wide.load_weights(w, n);
+        } else {
+            wait_for_previous_kernels();
+            start_next_kernel();
+            wide.load_rows(x);
+        }
+    } else {
+        take_registers<R>(true);
+        wait_for_previous_kernels();
+        start_next_kernel();
+        wide.work(n, epilogue);
     }
-    wait_for_previous_kernels();
-    start_next_kernel();
-    if (threadIdx.x >= THREADS) wide.load_rows(x);
-    else wide.work(n, epilogue);
 }
 
 template <class D, class Epilogue>
@@ -389,5 +414,8 @@ __device__ inline void multiply_wide(const Epilogue& epilogue, const bf16* x, co
     RowSlice slice(rows, MOST_ROWS);
     if (slice.count <= 16) multiply_rows<D, 16>(epilogue, x, w, slice, n);
     else if (slice.count <= 32) multiply_rows<D, 32>(epilogue, x, w, slice, n);
-    else multiply_rows<D, 64>(epilogue, x, w, slice, n);
+    else if (slice.count <= 64) multiply_rows<D, 64>(epilogue, x, w, slice, n);
+#if WIDE_ROWS > 64
+    else multiply_rows<typename D::Fewer, 128>(epilogue, x, w, slice, n);
+#endif
 }
