@@ -45,6 +45,11 @@ class Variant(CudaPlan):
     divisions: tuple[tuple[str, Division], ...] = ()
     macros: tuple[tuple[str, int], ...] = ()
     loaders: tuple[int, int] = (2, 2)
+    chained: bool = True
+
+    @property
+    def dependent_launch(self) -> bool:
+        return self.chained
 
     @property
     def wide(self) -> Mapping[str, Division]:
@@ -207,6 +212,24 @@ def cublas(model: Model, rows: int) -> dict[str, float]:
     return found
 
 
+def most_clusters(function: Any, split: int) -> str:
+    """How many clusters of a kernel the GPU runs at once."""
+    driver.cuFuncSetAttribute(
+        function, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 232448
+    )
+    found = []
+    for shared in (232448, 113 * 1024):
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = 16 * 8, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ, config.sharedMemBytes = 384, 1, 1, shared
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = split, 1, 1
+        config.attrs, config.numAttrs = [attribute], 1
+        found.append(str(driver.cuOccupancyMaxActiveClusters(function, config)[1]))
+    return "/".join(found)
+
+
 def compiled(plan: Variant) -> bytes:
     """The module of a variant."""
     return compile_cuda_source((SOURCES / "wide.cu").read_text(), "wide.cu", plan, dict(plan.macros))
@@ -215,35 +238,32 @@ def compiled(plan: Variant) -> bytes:
 def variants(target: str) -> dict[str, Variant]:
     """Plans to compare: as divided by default, and otherwise."""
     qkv, output, down, gate = "rms_matmul_wide", "output_matmul_add_wide", "down_matmul_add_wide", "rms_gate_up_wide"
+    logits = "rms_matmul_f32_wide"
+
+    def of(*divisions: tuple[str, Division], **more: Any) -> Variant:
+        return Variant(target, SIZES, divisions=divisions, **more)
+
+    def added(blocks: int, split: int, deep: int, tiles: int) -> tuple[tuple[str, Division], ...]:
+        return (output, Division("OUTPUT", blocks, split, deep, tiles)), (
+            down,
+            Division("DOWN", blocks, split, deep, tiles),
+        )
+
     return {
-        "default": Variant(target, SIZES),
-        "loaders 4 2": Variant(target, SIZES, loaders=(4, 2)),
-        "loaders 4 4": Variant(target, SIZES, loaders=(4, 4)),
-        "loaders 1 1": Variant(target, SIZES, loaders=(1, 1)),
-        "L2 256": Variant(target, SIZES, macros=(("WIDE_HINT", 1),)),
-        "evict first": Variant(target, SIZES, macros=(("WIDE_HINT", 2),)),
-        "no hint": Variant(target, SIZES, macros=(("WIDE_HINT", 3),)),
-        "qkv 2.2.3 o 8.2.5 down 8.2.5 gate 1.2.5": Variant(
-            target,
-            SIZES,
-            divisions=(
-                (qkv, Division("QKV", 128, 2, 2, 3)),
-                (output, Division("OUTPUT", 128, 8, 2, 5)),
-                (down, Division("DOWN", 128, 8, 2, 5)),
-                (gate, Division("GATE_UP", 128, 1, 2, 5)),
-            ),
+        "default": of(),
+        "loaders 4 4": of(loaders=(4, 4)),
+        "not chained": of(chained=False),
+        "o down 124.4.4.6": of(*added(124, 4, 4, 6)),
+        "o down 120.4.4.6": of(*added(120, 4, 4, 6)),
+        "o down 108.4.4.6": of(*added(108, 4, 4, 6)),
+        "o down 108.2.4.3": of(*added(108, 2, 4, 3)),
+        "qkv 128.1.4.3 o down 128.2.4.3": of((qkv, Division("QKV", 128, 1, 4, 3)), *added(128, 2, 4, 3)),
+        "qkv 128.2.2.3 gate 132.1.2.5 o down 120.8.2.6": of(
+            (qkv, Division("QKV", 128, 2, 2, 3)), (gate, Division("GATE_UP", 132, 1, 2, 5)), *added(120, 8, 2, 6)
         ),
-        "qkv 1.4.3 o 4.2.3 down 4.2.3 gate 1.1.3": Variant(
-            target,
-            SIZES,
-            divisions=(
-                (qkv, Division("QKV", 128, 1, 4, 3)),
-                (output, Division("OUTPUT", 128, 4, 2, 3)),
-                (down, Division("DOWN", 128, 4, 2, 3)),
-                (gate, Division("GATE_UP", 132, 1, 1, 3)),
-            ),
+        "gate 128.1.1.3 logits 5": of(
+            (gate, Division("GATE_UP", 128, 1, 1, 3)), (logits, Division("LOGITS", 132, 1, 1, 5))
         ),
-        "qkv 4.2.6": Variant(target, SIZES, divisions=((qkv, Division("QKV", 128, 4, 2, 6)),)),
     }
 
 
@@ -278,6 +298,11 @@ def main() -> None:
             ]
             for name, handle in functions.items()
         }
+        print(
+            label,
+            {name: most_clusters(handle, plan.wide[name + "_wide"].split) for name, handle in functions.items()},
+            file=sys.stderr,
+        )
         found[label] = {"registers": registers, "error": errors, "differ": alone(gpu, model, entries, 128)}
         for rows in map(int, options.rows.split(",")):
             found[label][f"m{rows}"] = timed(gpu, model, entries, rows, "_wide")

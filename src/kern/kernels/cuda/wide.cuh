@@ -21,28 +21,6 @@ constexpr int APART = 4;             // floats between the sums of a row and the
 
 static_assert(WORKERS == 8, "two groups for rows, and four for columns or k");
 
-#ifndef WIDE_HINT
-#define WIDE_HINT 0
-#endif
-__device__ inline void copy_weights(void* to, const void* from, bool valid) {
-#if WIDE_HINT == 1
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(valid ? 16 : 0)
-                 : "memory");
-#elif WIDE_HINT == 2
-    asm volatile("{\n.reg .b64 once;\ncreatepolicy.fractional.L2::evict_first.b64 once, 1.0;\n"
-                 "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, once;\n}" ::"r"(shared_address(to)), "l"(from),
-                 "r"(valid ? 16 : 0)
-                 : "memory");
-#elif WIDE_HINT == 3
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(valid ? 16 : 0)
-                 : "memory");
-#else
-    copy_async(to, from, valid);
-#endif
-}
-
 // How a product is divided. SPLIT blocks of a cluster share K, and DEEP groups of a block's warps the k of a stage. A
 // warp has TILES tiles of 16 rows of W; with PARTS 2 those are 8 rows and their 8 others.
 template <int DEPTH, int PARTS_, int SPLIT_, int DEEP_, int TILES_>
@@ -51,7 +29,7 @@ struct Division {
     static constexpr int ACROSS = WORKERS / ROW_GROUPS / DEEP;
     static constexpr int BLOCK_TILES = ACROSS * TILES, TILE_COLUMNS = M / PARTS;
     static constexpr int STAGE_K = DEEP == 1 ? 64 : 128, PIECES = STAGE_K / PIECE_K, PITCH = STAGE_K * 2;
-    static constexpr int UNITS = ceil_div(K, STAGE_K);
+    static constexpr int BLOCK_COLUMNS = BLOCK_TILES * TILE_COLUMNS, STAGES = ceil_div(K, STAGE_K);
     static constexpr bool DIRECT = SPLIT == 1 && DEEP == 1;  // a thread's sums are whole
     using Fewer = Division<DEPTH, PARTS, SPLIT, DEEP, (TILES < 5 ? TILES : 5)>;  // tiles, with the same order of sums
     static_assert(ACROSS * DEEP * ROW_GROUPS == WORKERS, "each warp has its part");
@@ -60,15 +38,24 @@ struct Division {
 // The part of the product that one block computes: of K, and of the columns, in passes.
 template <class D>
 struct Share {
-    int cluster, rank, clusters, tiles, passes, first_unit, end_unit;
+    static constexpr int UNIT = D::PARTS == 1 ? N : D::TILE_COLUMNS;  // columns are shared out by so many
+    int cluster, rank, clusters, all, passes, first_stage, stages, turn;
 
     __device__ explicit Share(int n)
         : cluster(blockIdx.x / D::SPLIT), rank(D::SPLIT > 1 ? rank_in_cluster() : 0), clusters(gridDim.x / D::SPLIT),
-          tiles(ceil_div(n, D::TILE_COLUMNS)), passes(ceil_div(tiles, clusters * D::BLOCK_TILES)),
-          first_unit(D::UNITS * rank / D::SPLIT), end_unit(D::UNITS * (rank + 1) / D::SPLIT) {}
+          all(ceil_div(n, UNIT)), passes(ceil_div(all, clusters * (D::BLOCK_COLUMNS / UNIT))),
+          first_stage(D::STAGES * rank / D::SPLIT), stages(D::STAGES * (rank + 1) / D::SPLIT - first_stage),
+          turn(cluster * stages / clusters) {}
 
-    // The first tile of a pass; that of the next pass is its end.
-    __device__ int begin(int pass) const { return tiles * (cluster * passes + pass) / (clusters * passes); }
+    // The first column of a pass; that of the next pass is its end.
+    __device__ int begin(int pass) const { return all * (cluster * passes + pass) / (clusters * passes) * UNIT; }
+
+    // Where along K the stage begins that is i-th: blocks begin at different ones, as the L2 would else have to give all
+    // of them the same rows of X at once.
+    __device__ int depth(int i) const {
+        int at = i + turn;
+        return (first_stage + (at < stages ? at : at - stages)) * D::STAGE_K;
+    }
 };
 
 // A place in the ring.
@@ -104,9 +91,8 @@ struct Wide {
     static constexpr int STAGES = FITTING < MOST_STAGES ? FITTING : MOST_STAGES;
     static constexpr int ROW_TILES = R / N / ROW_GROUPS;  // of a warp
     static constexpr int SUM_PITCH = D::BLOCK_TILES * M + APART, SUMS = R * SUM_PITCH;
-    static constexpr int COLUMNS = D::BLOCK_TILES * D::TILE_COLUMNS;
-    static constexpr int OWN_ROWS = ceil_div(ceil_div(R, D::SPLIT), WORKERS);  // rows that a warp finishes
-    static constexpr int OWN_COLUMNS = ceil_div(COLUMNS, WARP);                // columns of them that a lane does
+        static constexpr int OWN_ROWS = ceil_div(ceil_div(R, D::SPLIT), WORKERS);  // rows that a warp finishes
+    static constexpr int OWN_COLUMNS = ceil_div(D::BLOCK_COLUMNS, WARP);                // columns of them that a lane does
     static_assert(STAGES >= 2, "one stage on its way while another is worked on");
     static_assert(D::DIRECT || D::DEEP * SUMS * 4 <= WIDE_RING_BYTES, "room for the sums");
 
@@ -128,20 +114,42 @@ struct Wide {
     }
 
     __device__ void load_weights(const bf16* w, int n) {
-        constexpr int STEP = WEIGHT_THREADS / D::PIECES;
+        constexpr int STEP = WEIGHT_THREADS / D::PIECES, COPIES = M / STEP;  // of a thread for a tile
+        static_assert(M % STEP == 0, "each thread has the same rows of every tile");
         int thread = threadIdx.x - THREADS, piece = thread % D::PIECES;
+        const bf16* base[COPIES];
+        int to[COPIES], column[COPIES];
+#pragma unroll
+        for (int i = 0; i < COPIES; i++) {
+            int row = thread / D::PIECES + i * STEP, part = D::PARTS == 1 ? 0 : row / N;
+            column[i] = D::PARTS == 1 ? row : row % N;
+            base[i] = w + (static_cast<i64>(part) * n + column[i]) * D::K + piece * PIECE_K;
+            to[i] = within(row, piece);
+        }
         for (int pass = 0; pass < share.passes; pass++) {
-            int first = share.begin(pass), rows = (share.begin(pass + 1) - first) * M;
-            for (int unit = share.first_unit; unit < share.end_unit; unit++) {
-                int k = unit * D::STAGE_K + piece * PIECE_K;
+            int first = share.begin(pass), columns = share.begin(pass + 1) - first, tiles = columns / D::TILE_COLUMNS;
+            bool whole = D::K % D::STAGE_K == 0 && first + columns <= n;
+            for (int i = 0; i < share.stages; i++) {
+                int depth = share.depth(i);
+                i64 skipped = static_cast<i64>(first) * D::K + depth;
+                char* at = stage();
                 wait_for(&shared.empty[place.stage], place.parity ^ 1);
+                int tile = 0;
+                if (whole) {
 #pragma unroll 4
-                for (int row = thread / D::PIECES; row < rows; row += STEP) {
-                    int column = first * D::TILE_COLUMNS + (D::PARTS == 1 ? row : row / M * N + row % N);
-                    int part = D::PARTS == 1 ? 0 : row % M / N;
-                    const bf16* from = w + (static_cast<i64>(part) * n + column) * D::K + k;
-                    copy_weights(stage() + within(row, piece), from, k < D::K && column < n);
+                    for (; tile < tiles; tile++)
+#pragma unroll
+                        for (int c = 0; c < COPIES; c++)
+                            copy_async(at + tile * (M * D::PITCH) + to[c],
+                                       base[c] + skipped + tile * (D::TILE_COLUMNS * D::K), true);
                 }
+                for (; tile * D::TILE_COLUMNS < columns; tile++)
+#pragma unroll
+                    for (int c = 0; c < COPIES; c++)
+                        if (tile * D::TILE_COLUMNS + column[c] < columns)
+                            copy_async(at + tile * (M * D::PITCH) + to[c],
+                                       base[c] + skipped + static_cast<i64>(tile) * (D::TILE_COLUMNS * D::K),
+                                       depth + piece * PIECE_K < D::K && first + tile * D::TILE_COLUMNS + column[c] < n);
                 arrive_when_copied(&shared.full[place.stage]);
                 place.advance();
             }
@@ -152,17 +160,21 @@ struct Wide {
     }
 
     __device__ void load_rows(const bf16* x) {
-        constexpr int STEP = ROW_THREADS / D::PIECES, BEHIND = D::BLOCK_TILES * M;
-        int thread = threadIdx.x - THREADS - WEIGHT_THREADS, piece = thread % D::PIECES;
-        const bf16* rows = x + static_cast<i64>(slice.first) * D::K;
+        constexpr int STEP = ROW_THREADS / D::PIECES;
+        static_assert(STEP % 4 == 0 && R % STEP == 0, "each thread has the same rows of every stage");
+        int thread = threadIdx.x - THREADS - WEIGHT_THREADS, piece = thread % D::PIECES, row = thread / D::PIECES;
+        const bf16* base = x + (static_cast<i64>(slice.first) + row) * D::K + piece * PIECE_K;
+        int to[2] = {within(D::BLOCK_TILES * M + row, piece), within(D::BLOCK_TILES * M + row + STEP, piece)};
         for (int pass = 0; pass < share.passes; pass++) {
-            for (int unit = share.first_unit; unit < share.end_unit; unit++) {
-                int k = unit * D::STAGE_K + piece * PIECE_K;
+            for (int stage_index = 0; stage_index < share.stages; stage_index++) {
+                const bf16* from = base + share.depth(stage_index);
+                bool inside = share.depth(stage_index) + piece * PIECE_K < D::K;
+                char* at = stage();
                 wait_for(&shared.empty[place.stage], place.parity ^ 1);
-#pragma unroll 4
-                for (int row = thread / D::PIECES; row < R; row += STEP)
-                    copy_async(stage() + within(BEHIND + row, piece), rows + static_cast<i64>(row) * D::K + k,
-                               k < D::K && row < slice.count);
+#pragma unroll 8
+                for (int i = 0; i < R / STEP; i++)
+                    if (row + i * STEP < slice.count)
+                        copy_async(at + to[i % 2] + i / 2 * (2 * STEP * D::PITCH), from + i * (STEP * D::K), inside);
                 arrive_when_copied(&shared.full[place.stage]);
                 place.advance();
             }
@@ -173,39 +185,46 @@ struct Wide {
     }
 
     // This warp's sums of a pass.
-    __device__ void multiply(float (&total)[D::TILES][ROW_TILES][4], int tiles) {
-        constexpr int MINE = D::STAGE_K / D::DEEP;  // of a stage's k
-        constexpr int DEPTH_AT_ONCE = ROW_TILES == 1 ? 32 : 16;
+    __device__ void multiply(float (&total)[D::TILES][ROW_TILES][4]) {
+        constexpr int MINE = D::STAGE_K / D::DEEP;         // of a stage's k
+        constexpr int X_K = ROW_TILES == 1 ? 32 : 16;      // of which one load of x takes so much
+        constexpr int STEPS = MINE / 16 * D::TILES, AHEAD = 2;
+        constexpr int BUFFERS = ROW_TILES > 4 ? 1 : 2;     // of x, as registers allow
         int lane = lane_index(), across = warp_index() % D::ACROSS, deep = warp_index() / (D::ACROSS * ROW_GROUPS);
-        int row_group = warp_index() / D::ACROSS % ROW_GROUPS;
+        int row_group = warp_index() / D::ACROSS % ROW_GROUPS, piece = deep * MINE / PIECE_K;
         int columns = across * D::TILES * M + lane % 16, rows = D::BLOCK_TILES * M + row_group * ROW_TILES * N + lane % 8;
-        int has = tiles - across * D::TILES;
-        for (int unit = share.first_unit; unit < share.end_unit; unit++) {
+        for (int i = 0; i < share.stages; i++) {
             const char* at = stage();
-            wait_for(&shared.full[place.stage], place.parity);
-#pragma unroll
-            for (int k = 0; k < MINE; k += DEPTH_AT_ONCE) {
-                int piece = (deep * MINE + k) / PIECE_K;
-                u32 x[ROW_TILES][DEPTH_AT_ONCE / PIECE_K];  // two tiles of k 16, or one of k 32
+            u32 w[AHEAD + 1][4], x[BUFFERS][ROW_TILES == 1 ? 2 : ROW_TILES][2];
+            auto load_x = [&](int k, u32 (&to)[ROW_TILES == 1 ? 2 : ROW_TILES][2]) {
 #pragma unroll
                 for (int j = 0; j < ROW_TILES; j += 2) {
                     u32 four[4];
-                    int tile = ROW_TILES == 1 ? 0 : j + lane / 16, depth = ROW_TILES == 1 ? lane / 8 : lane / 8 % 2;
-                    load_matrices(four, at + within(rows + tile * N, piece + depth));
-#pragma unroll
-                    for (int i = 0; i < 4; i++) x[j + i / (DEPTH_AT_ONCE / PIECE_K)][i % (DEPTH_AT_ONCE / PIECE_K)] = four[i];
+                    if (ROW_TILES == 1) load_matrices(four, at + within(rows, piece + k / PIECE_K + lane / 8));
+                    else load_matrices(four, at + within(rows + (j + lane / 16) * N, piece + k / PIECE_K + lane / 8 % 2));
+                    to[j][0] = four[0], to[j][1] = four[1], to[j + 1][0] = four[2], to[j + 1][1] = four[3];
                 }
+            };
+            auto load_w = [&](int step) {
+                int k = step / D::TILES * 2 + lane / 16;
+                load_matrices(w[step % (AHEAD + 1)], at + within(columns + step % D::TILES * M, piece + k));
+            };
+            wait_for(&shared.full[place.stage], place.parity);
+            load_x(0, x[0]);
 #pragma unroll
-                for (int i = 0; i < D::TILES; i++) {
-                    if (i == D::TILES - 1 && i >= has) continue;
+            for (int step = 0; step < AHEAD; step++)
+                if (step < STEPS) load_w(step);
 #pragma unroll
-                    for (int half = 0; half < DEPTH_AT_ONCE / 16; half++) {
-                        u32 w[4];
-                        load_matrices(w, at + within(columns + i * M, piece + 2 * half + lane / 16));
+            for (int step = 0; step < STEPS; step++) {
+                int k = step / D::TILES * 16, next = (k / X_K + 1) * X_K;
+                if (step + AHEAD < STEPS) load_w(step + AHEAD);
+                if (BUFFERS == 1 && step > 0 && step % D::TILES == 0) load_x(k, x[0]);
+                if (BUFFERS == 2 && step % (X_K / 16 * D::TILES) == 0 && next < MINE) load_x(next, x[next / X_K % 2]);
+                const u32(&of)[4] = w[step % (AHEAD + 1)];
 #pragma unroll
-                        for (int j = 0; j < ROW_TILES; j++)
-                            mma(total[i][j], w[0], w[1], w[2], w[3], x[j][2 * half], x[j][2 * half + 1]);
-                    }
+                for (int j = 0; j < ROW_TILES; j++) {
+                    const u32(&pair)[2] = x[k / X_K % BUFFERS][ROW_TILES == 1 ? k / 16 % 2 : j];
+                    mma(total[step % D::TILES][j], of[0], of[1], of[2], of[3], pair[0], pair[1]);
                 }
             }
             __syncwarp();
@@ -232,10 +251,10 @@ struct Wide {
     // Whole sums become results at once.
     template <class Epilogue>
     __device__ void store(const float (&total)[D::TILES][ROW_TILES][4], int pass, int n, Epilogue epilogue) const {
-        int first = share.begin(pass), end = min(share.begin(pass + 1) * D::TILE_COLUMNS, n);
+        int first = share.begin(pass), end = min(share.begin(pass + 1), n);
         each(total, [&](int row, int column, float sum, float other) {
             if (row >= slice.count) return;
-            int output = first * D::TILE_COLUMNS + (D::PARTS == 1 ? column : column / M * N + column % N);
+            int output = first + (D::PARTS == 1 ? column : column / M * N + column % N);
             epilogue.rms.inverse = shared.inverse[row];
             if (D::PARTS == 1) {
                 epilogue.store(slice.first + row, output, output < end, sum, 0.0f, {});
@@ -246,14 +265,18 @@ struct Wide {
         });
     }
 
-    // The sums of all groups of warps in the first group's place.
-    __device__ void meet(const float (&total)[D::TILES][ROW_TILES][4]) const {
+    // The sums of each group of warps in its place.
+    __device__ void keep(const float (&total)[D::TILES][ROW_TILES][4]) const {
         float* mine = sums(warp_index() / (D::ACROSS * ROW_GROUPS));
         sync_workers();  // the ring is free
         each(total, [&](int row, int column, float sum, float other) {
             mine[row * SUM_PITCH + column] = sum;
             mine[row * SUM_PITCH + column + N] = other;
         });
+    }
+
+    // Those of all groups in the first one's place.
+    __device__ void add_groups() const {
         if (D::DEEP == 1) return;
         sync_workers();
         for (int at = threadIdx.x; at < slice.count * SUM_PITCH / 4; at += THREADS) {
@@ -282,7 +305,7 @@ struct Wide {
             sync_workers();
             for (int pass = 0; pass < share.passes; pass++) {
                 float total[D::TILES][ROW_TILES][4] = {};
-                multiply(total, share.begin(pass + 1) - share.begin(pass));
+                multiply(total);
                 store(total, pass, n, epilogue);
             }
         } else {
@@ -303,9 +326,9 @@ struct Wide {
         }
         for (int pass = 0; pass < share.passes; pass++) {
             float total[D::TILES][ROW_TILES][4] = {};
-            int begin = share.begin(pass), end = share.begin(pass + 1);
-            multiply(total, end - begin);
-            int first = begin * D::TILE_COLUMNS, columns = min(end * D::TILE_COLUMNS, n) - first;
+            int first = share.begin(pass), columns = min(share.begin(pass + 1), n) - first;
+            multiply(total);
+            keep(total);
             typename Epilogue::Needed needed[OWN_ROWS][OWN_COLUMNS];
 #pragma unroll
             for (int i = 0; i < OWN_ROWS; i++)
@@ -315,7 +338,7 @@ struct Wide {
                     bool mine = own_row(i) < slice.count && column < columns;
                     needed[i][c] = of_row[i].load(slice.first + own_row(i), first + column, mine);
                 }
-            meet(total);
+            add_groups();
             if (D::SPLIT > 1) sync_cluster();
             else sync_workers();
 #pragma unroll
