@@ -8,6 +8,7 @@ from typing import Final
 
 from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
+from kern.kernels.cuda_wide import WIDE_BESIDES, WIDE_MODULE
 from kern.kernels.implementation import (
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
@@ -63,6 +64,16 @@ class Launches:
         split = self.plan.split(width) if symbol == "down_matmul_add" else 1
         memory = self.plan.matvec_shared_mem(width // split, rows, pairs=symbol == "rms_gate_up")
         return self.single(entry, module, grid, block, memory, symbol=symbol)
+
+    def wide(self) -> dict[str, Kernel]:
+        """The products of a step of more than 8 sequences."""
+        rows, block, memory = (
+            CeilDiv(ceil_div=(TOKENS, self.plan.wide_rows)),
+            (32 * (8 + sum(self.plan.wide_loaders)), 1, 1),
+            self.plan.wide_ring + WIDE_BESIDES,
+        )
+        divisions = self.plan.wide.items()
+        return {name: self.single(name, WIDE_MODULE, (of.blocks, rows, 1), block, memory) for name, of in divisions}
 
     def attention(self, name: str) -> Kernel:
         """Attention of one token per sequence."""

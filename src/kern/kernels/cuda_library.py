@@ -39,7 +39,7 @@ def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str]) -> dict[str, Kernel
         "append_attention": launch.attention("append_attention"),
         **{name: launch.attention_rows(name) for name in rows},
     }
-    return _token_entries(launch) | rounds | markov | without_norms
+    return _token_entries(launch) | launch.wide() | rounds | markov | without_norms
 
 
 def _rope_cache(launch: Launches, name: str) -> Kernel:
