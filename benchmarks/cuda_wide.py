@@ -44,24 +44,10 @@ class Variant(CudaPlan):
 
     divisions: tuple[tuple[str, Division], ...] = ()
     macros: tuple[tuple[str, int], ...] = ()
-    loaders: tuple[int, int] = (2, 2)
-    chained: bool = True
-
-    @property
-    def dependent_launch(self) -> bool:
-        return self.chained
 
     @property
     def wide(self) -> Mapping[str, Division]:
         return {**CudaPlan.wide.fget(self), **dict(self.divisions)}  # type: ignore[attr-defined]
-
-    @property
-    def wide_rows(self) -> int:
-        return 128 if self.loaders == (2, 2) else 64
-
-    @property
-    def wide_loaders(self) -> tuple[int, int]:
-        return self.loaders
 
 
 def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
@@ -237,34 +223,7 @@ def compiled(plan: Variant) -> bytes:
 
 def variants(target: str) -> dict[str, Variant]:
     """Plans to compare: as divided by default, and otherwise."""
-    qkv, output, down, gate = "rms_matmul_wide", "output_matmul_add_wide", "down_matmul_add_wide", "rms_gate_up_wide"
-    logits = "rms_matmul_f32_wide"
-
-    def of(*divisions: tuple[str, Division], **more: Any) -> Variant:
-        return Variant(target, SIZES, divisions=divisions, **more)
-
-    def added(blocks: int, split: int, deep: int, tiles: int) -> tuple[tuple[str, Division], ...]:
-        return (output, Division("OUTPUT", blocks, split, deep, tiles)), (
-            down,
-            Division("DOWN", blocks, split, deep, tiles),
-        )
-
-    return {
-        "default": of(),
-        "loaders 4 4": of(loaders=(4, 4)),
-        "not chained": of(chained=False),
-        "o down 124.4.4.6": of(*added(124, 4, 4, 6)),
-        "o down 120.4.4.6": of(*added(120, 4, 4, 6)),
-        "o down 108.4.4.6": of(*added(108, 4, 4, 6)),
-        "o down 108.2.4.3": of(*added(108, 2, 4, 3)),
-        "qkv 128.1.4.3 o down 128.2.4.3": of((qkv, Division("QKV", 128, 1, 4, 3)), *added(128, 2, 4, 3)),
-        "qkv 128.2.2.3 gate 132.1.2.5 o down 120.8.2.6": of(
-            (qkv, Division("QKV", 128, 2, 2, 3)), (gate, Division("GATE_UP", 132, 1, 2, 5)), *added(120, 8, 2, 6)
-        ),
-        "gate 128.1.1.3 logits 5": of(
-            (gate, Division("GATE_UP", 128, 1, 1, 3)), (logits, Division("LOGITS", 132, 1, 1, 5))
-        ),
-    }
+    return {"default": Variant(target, SIZES)}
 
 
 def main() -> None:

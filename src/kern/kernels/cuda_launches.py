@@ -8,7 +8,7 @@ from typing import Final
 
 from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
-from kern.kernels.cuda_wide import WIDE_BESIDES, WIDE_MODULE
+from kern.kernels.cuda_wide import WIDE_MODULE, WIDE_ROWS, WIDE_SHARED_MEM, WIDE_THREADS
 from kern.kernels.implementation import (
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
@@ -67,13 +67,11 @@ class Launches:
 
     def wide(self) -> dict[str, Kernel]:
         """The products of a step of more than 8 sequences."""
-        rows, block, memory = (
-            CeilDiv(ceil_div=(TOKENS, self.plan.wide_rows)),
-            (32 * (8 + sum(self.plan.wide_loaders)), 1, 1),
-            self.plan.wide_ring + WIDE_BESIDES,
-        )
-        divisions = self.plan.wide.items()
-        return {name: self.single(name, WIDE_MODULE, (of.blocks, rows, 1), block, memory) for name, of in divisions}
+        rows, block = CeilDiv(ceil_div=(TOKENS, WIDE_ROWS)), (WIDE_THREADS, 1, 1)
+        divided = self.plan.wide.items()
+        return {
+            name: self.single(name, WIDE_MODULE, (of.blocks, rows, 1), block, WIDE_SHARED_MEM) for name, of in divided
+        }
 
     def attention(self, name: str) -> Kernel:
         """Attention of one token per sequence."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from kern.artifact.errors import UnknownTarget
 from kern.kernels.cuda_sizes import CHUNK, Round, Sizes, UnsupportedSizes
-from kern.kernels.cuda_wide import WIDE_BESIDES, WIDE_MODULE, Division, Product, divided
+from kern.kernels.cuda_wide import WIDE_MODULE, WIDE_TARGET, Division, divisions, wide_defines
 
 _WARPS: Final = 8
 """Warps of a matrix-vector kernel that multiply; bulk copies have one more. 4 or 16 were slower on an H200."""
@@ -45,8 +45,6 @@ _SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
 """KB of shared memory that a block may have, where it is more than 99."""
 _ROWS: Final = (1, 2, 4, 8)
 """Rows for which a matrix-vector kernel is compiled."""
-_WIDE: Final = (90, 100, 103)
-"""Architectures with clusters, and shared memory for stages of both operands."""
 _TARGET: Final = re.compile(r"sm_(?P<number>[1-9][0-9]+)[af]?")
 
 
@@ -167,36 +165,10 @@ class CudaPlan:
 
     @property
     def wide(self) -> Mapping[str, Division]:
-        """How the products of a step of more than 8 sequences are divided, by entry; empty without those."""
-        s = self.sizes
-        if s.sequences <= max(_ROWS) or self.architecture not in _WIDE:
+        """How the products of a step of more than 8 sequences are divided, by entry; empty where there are none."""
+        if self.sizes.sequences <= max(_ROWS) or self.target != WIDE_TARGET:
             return {}
-        qkv = s.q_size + 2 * s.kv_heads * s.head_dim
-        return divided(
-            self.matvec_blocks,
-            {
-                "rms_matmul_wide": Product("QKV", qkv, split=2),
-                "rms_gate_up_wide": Product("GATE_UP", s.ffn, split=2, parts=2),
-                "output_matmul_add_wide": Product("OUTPUT", s.hidden, split=4),
-                "down_matmul_add_wide": Product("DOWN", s.hidden, split=4),
-                "rms_matmul_f32_wide": Product("LOGITS", None, split=1),
-            },
-        )
-
-    @property
-    def wide_loaders(self) -> tuple[int, int]:
-        """Warps of these products that load weights, and rows."""
-        return 2, 2
-
-    @property
-    def wide_rows(self) -> int:
-        """Rows for which these products read the weights once: more where registers move from warp to warp."""
-        return 128 if self.target.endswith("a") and self.architecture == 90 else 64
-
-    @property
-    def wide_ring(self) -> int:
-        """Bytes of the ring of these products: all of a block's shared memory but for barriers and norms."""
-        return self._shared_bytes - WIDE_BESIDES
+        return divisions(self.sizes, self.matvec_blocks)
 
     def _sharing(self, rows: int) -> int:
         enough = [possible for possible in self._possible_rows if possible >= rows]
@@ -268,7 +240,6 @@ class CudaPlan:
         if self.round is not None and self.markov_slots:
             rounds |= {"MARKOV_RANK": self.round.rank, "MARKOV_SLOTS": self.markov_slots}
             rounds["MARKOV_KEPT_EVERY"] = t.kept_every
-        wide = {name: value for division in self.wide.values() for name, value in division.defines().items()}
         return {
             "HIDDEN": s.hidden,
             "FFN": s.ffn,
@@ -286,10 +257,6 @@ class CudaPlan:
             "MATVEC_SLOT_BYTES": t.slot_kb * 1024,
             "MATVEC_SHARED_BYTES": self._shared_bytes,
             "MATVEC_BULK": int(self.bulk),
-            "WIDE_RING_BYTES": self.wide_ring,
-            "WIDE_ROWS": self.wide_rows,
-            "WIDE_WEIGHT_WARPS": self.wide_loaders[0],
-            "WIDE_ROW_WARPS": self.wide_loaders[1],
-            **wide,
+            **wide_defines(self.wide),
             **rounds,
         }

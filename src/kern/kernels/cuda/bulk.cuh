@@ -20,11 +20,6 @@ __device__ inline void arrive_and_expect(u64* barrier, u32 bytes) {
                  : "memory");
 }
 
-// An arrival of this thread once all that it has asked for by `copy_async` is there.
-__device__ inline void arrive_when_copied(u64* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
 // True for one lane of a warp, in a way that the compiler can tell.
 __device__ inline bool elected() {
     u32 chosen;

@@ -79,7 +79,6 @@ struct Normed : NothingLoaded {
     int n;
     Rms rms;
 
-    Normed() = default;
     __device__ Normed(C* c, int n, const Rms& rms) : c(c), n(n), rms(rms) {}
     __device__ void begin(int row) { rms.begin(row); }
     __device__ void settle() { rms.settle(); }
@@ -94,7 +93,6 @@ struct Gated : NothingLoaded {
     int n;
     Rms rms;
 
-    Gated() = default;
     __device__ Gated(bf16* c, int n, const Rms& rms) : c(c), n(n), rms(rms) {}
     __device__ void begin(int row) { rms.begin(row); }
     __device__ void settle() { rms.settle(); }

@@ -1,79 +1,26 @@
-// C [rows, n] = X [rows, K] · W [n, K]ᵀ for 9 rows and more: tensor-core products that read W once for up to 64 rows.
-//
-// Neither X nor its rows' sums fit where those of a few rows do, so both operands come through a ring of shared memory,
-// a stage of some k of both at a time. Every block reads all of X that it multiplies from the L2; so that this stays
-// below what it reads of W, the blocks of a cluster have the same columns of C, as many as there are registers for, and
-// share K. Their sums meet in shared memory. What a row yields does not depend on how many others there are: K is cut
-// and summed in the same order whatever their number.
+// C [rows, n] = X [rows, K] · W [n, K]ᵀ for 9 rows and more: W is read once for up to 64 of them, by the tensor cores of
+// warpgroups. A block computes a range of C's columns, rows of W. Slices along K of these and of X's rows go through a
+// ring in shared memory. Each block reads all of X that it multiplies from the L2; where that would be too much beside
+// W, the blocks of a cluster have the same columns and share K. What a row yields does not depend on how many others
+// there are: K is cut and summed in the same order for all numbers of rows.
 #pragma once
 #include "cluster.cuh"
-#include "epilogues.cuh"
+#include "matvec.cuh"
+#include "warpgroup.cuh"
 
-constexpr int WORKERS = MATVEC_WARPS;  // warps that multiply; the others load weights, or rows of X
-constexpr int WEIGHT_THREADS = WIDE_WEIGHT_WARPS * WARP, ROW_THREADS = WIDE_ROW_WARPS * WARP;
-constexpr int WIDE_THREADS = THREADS + WEIGHT_THREADS + ROW_THREADS;
-constexpr int MOST_ROWS = WIDE_ROWS;  // that one block multiplies
-constexpr int MOST_STAGES = 16;
-constexpr int M = 16, N = 8;         // of one tensor-core product: columns and rows of C
-constexpr int ROW_GROUPS = 2;        // of the warps that multiply, each with half of the rows
-constexpr int PIECE_K = 8;           // elements of k in 16 bytes
-constexpr int APART = 4;             // floats between the sums of a row and the next, so that they lie in other banks
+constexpr int GROUP = 128, GROUPS = THREADS / GROUP;  // of the threads that multiply
+constexpr int LOADERS = 128, WIDE_THREADS = THREADS + LOADERS;
+constexpr int WIDE_ROWS = 64;                                // of X that a block multiplies at once
+constexpr int ATOM = 64, ATOM_BYTES = ATOM * 2, PIECE = 8;   // elements of a row that products take at once; of 16 bytes
+constexpr int TILE_ROWS = 64;                                // of W, in one product
+constexpr int MOST_STAGES = 12;
 
-static_assert(WORKERS == 8, "two groups for rows, and four for columns or k");
+static_assert(GROUPS * GROUP == THREADS, "whole warpgroups");
 
-// How a product is divided. SPLIT blocks of a cluster share K, and DEEP groups of a block's warps the k of a stage. A
-// warp has TILES tiles of 16 rows of W; with PARTS 2 those are 8 rows and their 8 others.
-template <int DEPTH, int PARTS_, int SPLIT_, int DEEP_, int TILES_>
-struct Division {
-    static constexpr int K = DEPTH, PARTS = PARTS_, SPLIT = SPLIT_, DEEP = DEEP_, TILES = TILES_;
-    static constexpr int ACROSS = WORKERS / ROW_GROUPS / DEEP;
-    static constexpr int BLOCK_TILES = ACROSS * TILES, TILE_COLUMNS = M / PARTS;
-    static constexpr int STAGE_K = DEEP == 1 ? 64 : 128, PIECES = STAGE_K / PIECE_K, PITCH = STAGE_K * 2;
-    static constexpr int BLOCK_COLUMNS = BLOCK_TILES * TILE_COLUMNS, STAGES = ceil_div(K, STAGE_K);
-    static constexpr bool DIRECT = SPLIT == 1 && DEEP == 1;  // a thread's sums are whole
-    using Fewer = Division<DEPTH, PARTS, SPLIT, DEEP, (TILES < 5 ? TILES : 5)>;  // tiles, with the same order of sums
-    static_assert(ACROSS * DEEP * ROW_GROUPS == WORKERS, "each warp has its part");
-};
-
-// The part of the product that one block computes: of K, and of the columns, in passes.
-template <class D>
-struct Share {
-    static constexpr int UNIT = D::PARTS == 1 ? N : D::TILE_COLUMNS;  // columns are shared out by so many
-    int cluster, rank, clusters, all, passes, first_stage, stages, turn;
-
-    __device__ explicit Share(int n)
-        : cluster(blockIdx.x / D::SPLIT), rank(D::SPLIT > 1 ? rank_in_cluster() : 0), clusters(gridDim.x / D::SPLIT),
-          all(ceil_div(n, UNIT)), passes(ceil_div(all, clusters * (D::BLOCK_COLUMNS / UNIT))),
-          first_stage(D::STAGES * rank / D::SPLIT), stages(D::STAGES * (rank + 1) / D::SPLIT - first_stage),
-          turn(cluster * stages / clusters) {}
-
-    // The first column of a pass; that of the next pass is its end.
-    __device__ int begin(int pass) const { return all * (cluster * passes + pass) / (clusters * passes) * UNIT; }
-
-    // Where along K the stage begins that is i-th: blocks begin at different ones, as the L2 would else have to give all
-    // of them the same rows of X at once.
-    __device__ int depth(int i) const {
-        int at = i + turn;
-        return (first_stage + (at < stages ? at : at - stages)) * D::STAGE_K;
-    }
-};
-
-// A place in the ring.
-template <int STAGES>
-struct Place {
-    int stage = 0;
-    u32 parity = 0;
-
-    __device__ void advance() {
-        if (++stage < STAGES) return;
-        stage = 0;
-        parity ^= 1;
-    }
-};
-
+// Shared memory of a block; tiles have to begin at multiples of 1,024 bytes.
 struct WideMemory {
     u64 full[MOST_STAGES], empty[MOST_STAGES];
-    float inverse[MOST_ROWS];  // 1 / rms of each row
+    float inverse[WIDE_ROWS];  // 1 / rms of each row
     __align__(1024) char ring[WIDE_RING_BYTES];
 
     __device__ static WideMemory& get() {
@@ -83,362 +30,237 @@ struct WideMemory {
     }
 };
 
-// The product for at most R rows.
-template <class D, int R>
-struct Wide {
-    static constexpr int STAGE_ROWS = D::BLOCK_TILES * M + R, STAGE_BYTES = STAGE_ROWS * D::PITCH;
-    static constexpr int FITTING = WIDE_RING_BYTES / STAGE_BYTES;
-    static constexpr int STAGES = FITTING < MOST_STAGES ? FITTING : MOST_STAGES;
-    static constexpr int ROW_TILES = R / N / ROW_GROUPS;  // of a warp
-    static constexpr int SUM_PITCH = D::BLOCK_TILES * M + APART, SUMS = R * SUM_PITCH;
-        static constexpr int OWN_ROWS = ceil_div(ceil_div(R, D::SPLIT), WORKERS);  // rows that a warp finishes
-    static constexpr int OWN_COLUMNS = ceil_div(D::BLOCK_COLUMNS, WARP);                // columns of them that a lane does
-    static_assert(STAGES >= 2, "one stage on its way while another is worked on");
-    static_assert(D::DIRECT || D::DEEP * SUMS * 4 <= WIDE_RING_BYTES, "room for the sums");
-
-    WideMemory& shared;
-    Share<D> share;
-    RowSlice slice;
-    Place<STAGES> place;
-
-    __device__ char* stage() const { return shared.ring + place.stage * STAGE_BYTES; }
-
-    // Where 16 bytes of a row lie in a stage: so that those of eight rows lie in different banks.
-    __device__ static int within(int row, int piece) { return row * D::PITCH + (piece ^ row % 8) * 16; }
-
-    __device__ float* sums(int group) const { return reinterpret_cast<float*>(shared.ring) + group * SUMS; }
-
-    // Every thread between two passes, where sums take the place of stages.
-    __device__ void between_passes(int pass) const {
-        if (!D::DIRECT && pass + 1 < share.passes) asm volatile("bar.sync 2, %0;" ::"n"(WIDE_THREADS) : "memory");
-    }
-
-    __device__ void load_weights(const bf16* w, int n) {
-        constexpr int STEP = WEIGHT_THREADS / D::PIECES, COPIES = M / STEP;  // of a thread for a tile
-        static_assert(M % STEP == 0, "each thread has the same rows of every tile");
-        int thread = threadIdx.x - THREADS, piece = thread % D::PIECES;
-        const bf16* base[COPIES];
-        int to[COPIES], column[COPIES];
-#pragma unroll
-        for (int i = 0; i < COPIES; i++) {
-            int row = thread / D::PIECES + i * STEP, part = D::PARTS == 1 ? 0 : row / N;
-            column[i] = D::PARTS == 1 ? row : row % N;
-            base[i] = w + (static_cast<i64>(part) * n + column[i]) * D::K + piece * PIECE_K;
-            to[i] = within(row, piece);
-        }
-        for (int pass = 0; pass < share.passes; pass++) {
-            int first = share.begin(pass), columns = share.begin(pass + 1) - first, tiles = columns / D::TILE_COLUMNS;
-            bool whole = D::K % D::STAGE_K == 0 && first + columns <= n;
-            for (int i = 0; i < share.stages; i++) {
-                int depth = share.depth(i);
-                i64 skipped = static_cast<i64>(first) * D::K + depth;
-                char* at = stage();
-                wait_for(&shared.empty[place.stage], place.parity ^ 1);
-                int tile = 0;
-                if (whole) {
-#pragma unroll 4
-                    for (; tile < tiles; tile++)
-#pragma unroll
-                        for (int c = 0; c < COPIES; c++)
-                            copy_async(at + tile * (M * D::PITCH) + to[c],
-                                       base[c] + skipped + tile * (D::TILE_COLUMNS * D::K), true);
-                }
-                for (; tile * D::TILE_COLUMNS < columns; tile++)
-#pragma unroll
-                    for (int c = 0; c < COPIES; c++)
-                        if (tile * D::TILE_COLUMNS + column[c] < columns)
-                            copy_async(at + tile * (M * D::PITCH) + to[c],
-                                       base[c] + skipped + static_cast<i64>(tile) * (D::TILE_COLUMNS * D::K),
-                                       depth + piece * PIECE_K < D::K && first + tile * D::TILE_COLUMNS + column[c] < n);
-                arrive_when_copied(&shared.full[place.stage]);
-                place.advance();
-            }
-            between_passes(pass);
-        }
-        commit_copies();
-        wait_for_copies<0>();
-    }
-
-    __device__ void load_rows(const bf16* x) {
-        constexpr int STEP = ROW_THREADS / D::PIECES;
-        static_assert(STEP % 4 == 0 && R % STEP == 0, "each thread has the same rows of every stage");
-        int thread = threadIdx.x - THREADS - WEIGHT_THREADS, piece = thread % D::PIECES, row = thread / D::PIECES;
-        const bf16* base = x + (static_cast<i64>(slice.first) + row) * D::K + piece * PIECE_K;
-        int to[2] = {within(D::BLOCK_TILES * M + row, piece), within(D::BLOCK_TILES * M + row + STEP, piece)};
-        for (int pass = 0; pass < share.passes; pass++) {
-            for (int stage_index = 0; stage_index < share.stages; stage_index++) {
-                const bf16* from = base + share.depth(stage_index);
-                bool inside = share.depth(stage_index) + piece * PIECE_K < D::K;
-                char* at = stage();
-                wait_for(&shared.empty[place.stage], place.parity ^ 1);
-#pragma unroll 8
-                for (int i = 0; i < R / STEP; i++)
-                    if (row + i * STEP < slice.count)
-                        copy_async(at + to[i % 2] + i / 2 * (2 * STEP * D::PITCH), from + i * (STEP * D::K), inside);
-                arrive_when_copied(&shared.full[place.stage]);
-                place.advance();
-            }
-            between_passes(pass);
-        }
-        commit_copies();
-        wait_for_copies<0>();
-    }
-
-    // This warp's sums of a pass.
-    __device__ void multiply(float (&total)[D::TILES][ROW_TILES][4]) {
-        constexpr int MINE = D::STAGE_K / D::DEEP;         // of a stage's k
-        constexpr int X_K = ROW_TILES == 1 ? 32 : 16;      // of which one load of x takes so much
-        constexpr int STEPS = MINE / 16 * D::TILES, AHEAD = 2;
-        constexpr int BUFFERS = ROW_TILES > 4 ? 1 : 2;     // of x, as registers allow
-        int lane = lane_index(), across = warp_index() % D::ACROSS, deep = warp_index() / (D::ACROSS * ROW_GROUPS);
-        int row_group = warp_index() / D::ACROSS % ROW_GROUPS, piece = deep * MINE / PIECE_K;
-        int columns = across * D::TILES * M + lane % 16, rows = D::BLOCK_TILES * M + row_group * ROW_TILES * N + lane % 8;
-        for (int i = 0; i < share.stages; i++) {
-            const char* at = stage();
-            u32 w[AHEAD + 1][4], x[BUFFERS][ROW_TILES == 1 ? 2 : ROW_TILES][2];
-            auto load_x = [&](int k, u32 (&to)[ROW_TILES == 1 ? 2 : ROW_TILES][2]) {
-#pragma unroll
-                for (int j = 0; j < ROW_TILES; j += 2) {
-                    u32 four[4];
-                    if (ROW_TILES == 1) load_matrices(four, at + within(rows, piece + k / PIECE_K + lane / 8));
-                    else load_matrices(four, at + within(rows + (j + lane / 16) * N, piece + k / PIECE_K + lane / 8 % 2));
-                    to[j][0] = four[0], to[j][1] = four[1], to[j + 1][0] = four[2], to[j + 1][1] = four[3];
-                }
-            };
-            auto load_w = [&](int step) {
-                int k = step / D::TILES * 2 + lane / 16;
-                load_matrices(w[step % (AHEAD + 1)], at + within(columns + step % D::TILES * M, piece + k));
-            };
-            wait_for(&shared.full[place.stage], place.parity);
-            load_x(0, x[0]);
-#pragma unroll
-            for (int step = 0; step < AHEAD; step++)
-                if (step < STEPS) load_w(step);
-#pragma unroll
-            for (int step = 0; step < STEPS; step++) {
-                int k = step / D::TILES * 16, next = (k / X_K + 1) * X_K;
-                if (step + AHEAD < STEPS) load_w(step + AHEAD);
-                if (BUFFERS == 1 && step > 0 && step % D::TILES == 0) load_x(k, x[0]);
-                if (BUFFERS == 2 && step % (X_K / 16 * D::TILES) == 0 && next < MINE) load_x(next, x[next / X_K % 2]);
-                const u32(&of)[4] = w[step % (AHEAD + 1)];
-#pragma unroll
-                for (int j = 0; j < ROW_TILES; j++) {
-                    const u32(&pair)[2] = x[k / X_K % BUFFERS][ROW_TILES == 1 ? k / 16 % 2 : j];
-                    mma(total[step % D::TILES][j], of[0], of[1], of[2], of[3], pair[0], pair[1]);
-                }
-            }
-            __syncwarp();
-            if (lane == 0) arrive(&shared.empty[place.stage]);
-            place.advance();
-        }
-    }
-
-    // Calls `take` for each sum of this warp with its row and its place among the rows of W.
-    template <class Take>
-    __device__ static void each(const float (&total)[D::TILES][ROW_TILES][4], Take take) {
-        int across = warp_index() % D::ACROSS, row_group = warp_index() / D::ACROSS % ROW_GROUPS;
-        int g = lane_index() / 4, t = lane_index() % 4;
-#pragma unroll
-        for (int i = 0; i < D::TILES; i++)
-#pragma unroll
-            for (int j = 0; j < ROW_TILES; j++)
-#pragma unroll
-                for (int c = 0; c < 2; c++)
-                    take((row_group * ROW_TILES + j) * N + 2 * t + c, (across * D::TILES + i) * M + g, total[i][j][c],
-                         total[i][j][c + 2]);
-    }
-
-    // Whole sums become results at once.
-    template <class Epilogue>
-    __device__ void store(const float (&total)[D::TILES][ROW_TILES][4], int pass, int n, Epilogue epilogue) const {
-        int first = share.begin(pass), end = min(share.begin(pass + 1), n);
-        each(total, [&](int row, int column, float sum, float other) {
-            if (row >= slice.count) return;
-            int output = first + (D::PARTS == 1 ? column : column / M * N + column % N);
-            epilogue.rms.inverse = shared.inverse[row];
-            if (D::PARTS == 1) {
-                epilogue.store(slice.first + row, output, output < end, sum, 0.0f, {});
-                epilogue.store(slice.first + row, output + N, output + N < end, other, 0.0f, {});
-            } else {
-                epilogue.store(slice.first + row, output, output < end, sum, other, {});
-            }
-        });
-    }
-
-    // The sums of each group of warps in its place.
-    __device__ void keep(const float (&total)[D::TILES][ROW_TILES][4]) const {
-        float* mine = sums(warp_index() / (D::ACROSS * ROW_GROUPS));
-        sync_workers();  // the ring is free
-        each(total, [&](int row, int column, float sum, float other) {
-            mine[row * SUM_PITCH + column] = sum;
-            mine[row * SUM_PITCH + column + N] = other;
-        });
-    }
-
-    // Those of all groups in the first one's place.
-    __device__ void add_groups() const {
-        if (D::DEEP == 1) return;
-        sync_workers();
-        for (int at = threadIdx.x; at < slice.count * SUM_PITCH / 4; at += THREADS) {
-            float4 sum = reinterpret_cast<float4*>(sums(0))[at];
-#pragma unroll
-            for (int group = 1; group < D::DEEP; group++) {
-                float4 more = reinterpret_cast<float4*>(sums(group))[at];
-                sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
-            }
-            reinterpret_cast<float4*>(sums(0))[at] = sum;
-        }
-    }
-
-    // The rows of the slice that this warp finishes.
-    __device__ int own_row(int i) const { return (i * WORKERS + warp_index()) * D::SPLIT + share.rank; }
-
-    template <class Epilogue>
-    __device__ void work(int n, const Epilogue& epilogue) {
-        if constexpr (D::DIRECT) {
-            for (int row = warp_index(); row < slice.count; row += WORKERS) {
-                Rms rms = epilogue.rms;
-                rms.begin(slice.first + row);
-                rms.settle();
-                if (lane_index() == 0) shared.inverse[row] = rms.inverse;
-            }
-            sync_workers();
-            for (int pass = 0; pass < share.passes; pass++) {
-                float total[D::TILES][ROW_TILES][4] = {};
-                multiply(total);
-                store(total, pass, n, epilogue);
-            }
-        } else {
-            finish_rows(n, epilogue);
-        }
-    }
-
-    template <class Epilogue>
-    __device__ void finish_rows(int n, const Epilogue& epilogue) {
-        Epilogue of_row[OWN_ROWS];
-#pragma unroll
-        for (int i = 0; i < OWN_ROWS; i++) {
-            of_row[i] = epilogue;
-            if (own_row(i) < slice.count) {
-                of_row[i].begin(slice.first + own_row(i));
-                of_row[i].settle();
-            }
-        }
-        for (int pass = 0; pass < share.passes; pass++) {
-            float total[D::TILES][ROW_TILES][4] = {};
-            int first = share.begin(pass), columns = min(share.begin(pass + 1), n) - first;
-            multiply(total);
-            keep(total);
-            typename Epilogue::Needed needed[OWN_ROWS][OWN_COLUMNS];
-#pragma unroll
-            for (int i = 0; i < OWN_ROWS; i++)
-#pragma unroll
-                for (int c = 0; c < OWN_COLUMNS; c++) {
-                    int column = c * WARP + lane_index();
-                    bool mine = own_row(i) < slice.count && column < columns;
-                    needed[i][c] = of_row[i].load(slice.first + own_row(i), first + column, mine);
-                }
-            add_groups();
-            if (D::SPLIT > 1) sync_cluster();
-            else sync_workers();
-#pragma unroll
-            for (int i = 0; i < OWN_ROWS; i++) {
-                if (own_row(i) >= slice.count) continue;
-#pragma unroll
-                for (int c = 0; c < OWN_COLUMNS; c++) {
-                    int column = c * WARP + lane_index();
-                    float both[D::PARTS] = {};
-                    if (column < columns) add_all(both, own_row(i), column);
-                    of_row[i].store(slice.first + own_row(i), first + column, column < columns, both[0],
-                                    both[D::PARTS - 1], needed[i][c]);
-                }
-            }
-            if (D::SPLIT > 1) sync_cluster();  // a block's memory outlives the others' last look at it
-            else sync_workers();
-            between_passes(pass);
-        }
-#pragma unroll
-        for (int i = 0; i < OWN_ROWS; i++)
-            if (own_row(i) < slice.count) finish(of_row[i], slice.first + own_row(i));
-    }
-
-    // The sums of a column, and of its other, of all blocks in their order.
-    __device__ void add_all(float (&both)[D::PARTS], int row, int column) const {
-#pragma unroll
-        for (int part = 0; part < D::PARTS; part++) {
-            int at = D::PARTS == 1 ? column : column / N * M + column % N + part * N;
-            const float* here = sums(0) + row * SUM_PITCH + at;
-            if (D::SPLIT == 1) both[part] = *here;
-            else {
-                float of_rank[D::SPLIT];
-#pragma unroll
-                for (int rank = 0; rank < D::SPLIT; rank++) of_rank[rank] = load_from(place_in(rank, here));
-#pragma unroll
-                for (int rank = 0; rank < D::SPLIT; rank++) both[part] += of_rank[rank];
-            }
-        }
-    }
-
-    template <class Epilogue>
-    __device__ void finish(const Epilogue& epilogue, int row) const {
-        epilogue.finish(row);
-    }
-
-    // A row has a partial sum of squares for each block of other products: what no block here adds is zero.
-    __device__ void finish(const Residual& epilogue, int row) const {
-        epilogue.finish(row);
-        for (int at = lane_index(); at < SQUARES; at += WARP)
-            if (at / D::SPLIT % share.clusters == share.cluster && at != blockIdx.x)
-                epilogue.squares[static_cast<i64>(row) * SQUARES + at] = 0.0f;
-    }
+// How a product is divided: SPLIT blocks of a cluster share K, a block has W_ROWS rows of W at once, a multiple of 8, and
+// a slice of ATOMS · 64 elements of K. With PAIRS those rows are eight of gate, eight of up and so on, so that a thread
+// has both sums of an output.
+template <int K_, int SPLIT_, int W_ROWS_, int ATOMS_, bool PAIRS_ = false>
+struct Division {
+    static constexpr int K = K_, SPLIT = SPLIT_, W_ROWS = W_ROWS_, ATOMS = ATOMS_;
+    static constexpr bool PAIRS = PAIRS_;
 };
 
-// Where warps have different needs, registers move from those that load to those that multiply.
-template <int R>
-__device__ inline void take_registers(bool worker) {
-#if WIDE_ROWS > 64
-    if (R <= 64) return;
-    if (worker) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
-    else asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
-#endif
-}
+// The product for at most N rows.
+template <class D, int N_>
+struct Wide {
+    static constexpr int K = D::K, SPLIT = D::SPLIT, W_ROWS = D::W_ROWS, ATOMS = D::ATOMS, N = N_;
+    static constexpr bool PAIRS = D::PAIRS;
+    static constexpr int OUTPUTS = PAIRS ? W_ROWS / 2 : W_ROWS;
+    // As many tiles for each group: a product in a branch would wait for the one before it.
+    static constexpr int MINE = ceil_div(W_ROWS, TILE_ROWS * GROUPS);
+    static constexpr int SLICE = ATOMS * ATOM, SLICES = ceil_div(K, SLICE);
+    static constexpr int W_BYTES = W_ROWS * ATOM_BYTES, X_BYTES = N * ATOM_BYTES, STAGE_BYTES = ATOMS * (W_BYTES + X_BYTES);
+    static constexpr int TAIL = (MINE * GROUPS * TILE_ROWS - W_ROWS) * ATOM_BYTES;  // what the last tile reads behind W
+    static constexpr int FITTING = (WIDE_RING_BYTES - TAIL) / STAGE_BYTES;
+    static constexpr int STAGES = FITTING < MOST_STAGES ? FITTING : MOST_STAGES;
+    // Slices on their way before one is waited for.
+    static constexpr int LAG = STAGES > 6 ? STAGES - 3 : STAGES > 3 ? STAGES - 2 : 1;
+    static constexpr int SUM_PITCH = W_ROWS + (20 - W_ROWS % 16) % 16;  // 4 mod 16: rows' sums lie in other banks
+    static_assert(W_ROWS % 8 == 0, "whole patterns of the swizzle");
+    static_assert(STAGES >= 3, "slices on their way while one is multiplied");
+    static_assert(SPLIT == 1 || N * SUM_PITCH * 4 <= WIDE_RING_BYTES, "room for the sums");
 
-template <class D, int R, class Epilogue>
-__device__ inline void multiply_rows(const Epilogue& epilogue, const bf16* x, const bf16* w, const RowSlice& slice, int n) {
-    Wide<D, R> wide{WideMemory::get(), Share<D>(n), slice};
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < wide.STAGES; i++) {
-            init_barrier(&wide.shared.full[i], WEIGHT_THREADS + ROW_THREADS);
-            init_barrier(&wide.shared.empty[i], WORKERS);
+    WideMemory& shared;
+    RowSlice slice;
+    const bf16 *w, *x;
+    int n, first, count, passes, share;  // outputs of this cluster, cut into passes of a share each
+    int begin, slices;                   // this block's part of K
+    float sum[MINE][N / 2];
+
+    __device__ Wide(WideMemory& shared, const RowSlice& slice, const bf16* w, const bf16* x, int n)
+        : shared(shared), slice(slice), w(w), x(x + static_cast<i64>(slice.first) * K), n(n) {
+        int clusters = gridDim.x / SPLIT, all = ceil_div(n, clusters), rank = SPLIT > 1 ? rank_in_cluster() : 0;
+        first = min(static_cast<int>(blockIdx.x) / SPLIT * all, n);
+        count = min(all, n - first);
+        passes = max(1, ceil_div(count, OUTPUTS));
+        share = ceil_div(count, passes);
+        begin = rank * SLICES / SPLIT;
+        slices = (rank + 1) * SLICES / SPLIT - begin;
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < STAGES; i++) {
+                init_barrier(&shared.full[i], LOADERS / WARP);
+                init_barrier(&shared.empty[i], THREADS / WARP);
+            }
+            publish_barriers();
         }
-        publish_barriers();
+        __syncthreads();
     }
-    __syncthreads();
-    if (threadIdx.x >= THREADS) {
-        take_registers<R>(false);
-        if (threadIdx.x < THREADS + WEIGHT_THREADS) {
-            wide.load_weights(w, n);
-        } else {
-            wait_for_previous_kernels();
-            start_next_kernel();
-            wide.load_rows(x);
+
+    __device__ int first_of(int pass) const { return first + pass * share; }
+    __device__ int count_of(int pass) const { return min(share, count - pass * share); }
+    __device__ char* stage(int index) const { return shared.ring + index * STAGE_BYTES; }
+    __device__ char* x_of(int index) const { return stage(index) + ATOMS * W_BYTES; }
+
+    // The threads behind those that multiply: slices into the ring, as far ahead as it has room.
+    struct Loader {
+        static constexpr int PIECES = SLICE / PIECE, AT_ONCE = LOADERS / PIECES;
+        static constexpr int W_COPIES = ceil_div(W_ROWS, AT_ONCE), X_COPIES = ceil_div(N, AT_ONCE);
+        static_assert(W_COPIES <= 32, "a bit for each");
+
+        const Wide& of;
+        int row, piece, turn, pass = 0, slice = 0;
+        const bf16 *from_w[W_COPIES], *from_x;
+        u32 there = 0;  // which of these copies there are
+
+        __device__ explicit Loader(const Wide& of) : of(of) {
+            int thread = threadIdx.x - THREADS;
+            row = thread / PIECES, piece = thread % PIECES;
+            turn = static_cast<int>(blockIdx.x / SPLIT) * of.slices / static_cast<int>(gridDim.x / SPLIT);
+            from_x = of.x + static_cast<i64>(row) * K + piece * PIECE;
+            point();
         }
-    } else {
-        take_registers<R>(true);
+
+        // Stand before the first slice of a pass.
+        __device__ void point() {
+            if (pass >= of.passes) return;
+            int outputs = of.count_of(pass);
+            there = 0;
+#pragma unroll
+            for (int i = 0; i < W_COPIES; i++) {
+                int r = row + i * AT_ONCE, output = PAIRS ? r / 16 * 8 + r % 8 : r;
+                if (r < W_ROWS && output < outputs) there |= 1u << i;
+                i64 row_of_w = of.first_of(pass) + output + (PAIRS && r % 16 >= 8 ? of.n : 0);
+                from_w[i] = of.w + row_of_w * K + piece * PIECE;
+            }
+        }
+
+        // Blocks begin at different slices: else the L2 would have to give all of them the same rows of X at once.
+        __device__ int depth(int slice) const {
+            int at = slice + turn;
+            return (of.begin + (at < of.slices ? at : at - of.slices)) * SLICE;
+        }
+
+        __device__ bool inside(int depth) const { return K % SLICE == 0 || depth + piece * PIECE < K; }
+
+        __device__ int place(int r) const { return r * ATOM_BYTES + (piece % (ATOM / PIECE) ^ r % 8) * 16; }
+
+        __device__ void load_w(int to, int slice) const {
+            int k = depth(slice);
+            char* atom = of.stage(to) + piece / (ATOM / PIECE) * W_BYTES;
+#pragma unroll
+            for (int i = 0; i < W_COPIES; i++)
+                if (there >> i & 1) copy_async(atom + place(row + i * AT_ONCE), inside(k) ? from_w[i] + k : of.w, inside(k));
+        }
+
+        __device__ void load_x(int to, int slice) const {
+            int k = depth(slice);
+            char* atom = of.x_of(to) + piece / (ATOM / PIECE) * X_BYTES;
+#pragma unroll
+            for (int i = 0; i < X_COPIES; i++) {
+                int r = row + i * AT_ONCE;
+                if (r >= of.slice.count) continue;
+                const bf16* from = from_x + static_cast<i64>(i) * AT_ONCE * K + k;
+                copy_async(atom + place(r), inside(k) ? from : of.x, inside(k));
+            }
+        }
+
+        __device__ void advance() {
+            if (++slice < of.slices) return;
+            slice = 0;
+            pass++;
+            point();
+        }
+
+        // Weights depend on no kernel before this one.
+        __device__ void run() {
+            int total = of.passes * of.slices, ahead = min(STAGES, of.slices);
+            for (int i = 0; i < ahead; i++) load_w(i, i);
+            wait_for_previous_kernels();
+            int to = 0, landed = 0;
+            u32 parity = 1;  // of the stage's last emptying: it is empty at first
+            for (int i = 0; i < total + LAG; i++) {
+                if (i < total) {
+                    if (i >= ahead) {
+                        wait_for(&of.shared.empty[to], parity);
+                        load_w(to, slice);
+                    }
+                    load_x(to, slice);
+                    advance();
+                    if (++to == STAGES) to = 0, parity ^= 1;
+                }
+                commit_copies();  // an empty group keeps the count of groups
+                if (i < LAG) continue;
+                wait_for_copies<LAG>();
+                publish_to_products();
+                __syncwarp();
+                if (lane_index() == 0) arrive(&of.shared.full[landed]);
+                if (++landed == STAGES) landed = 0;
+            }
+        }
+    };
+
+    // All passes; `finish(pass)` takes the sums of one. `prepare()` runs once the kernels before this one are over.
+    template <class Prepare, class Finish>
+    __device__ void run(Prepare prepare, Finish finish) {
+        if (threadIdx.x >= THREADS) {
+            Loader(*this).run();
+            return;
+        }
         wait_for_previous_kernels();
         start_next_kernel();
-        wide.work(n, epilogue);
+        prepare();
+        int at = 0, group = __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / GROUP, 0);
+        u32 parity = 0;
+        for (int pass = 0; pass < passes; pass++) {
+            int before = 0;
+            for (int i = 0; i < slices; i++) {
+                wait_for(&shared.full[at], parity);
+                u64 a = describe_rows(stage(at)) + group * (TILE_ROWS * ATOM_BYTES / 16), b = describe_rows(x_of(at));
+                begin_products();
+#pragma unroll
+                for (int atom = 0; atom < ATOMS; atom++)
+#pragma unroll
+                    for (int k = 0; k < ATOM / 16; k++)
+#pragma unroll
+                        for (int tile = 0; tile < MINE; tile++) {
+                            u64 rows = a + atom * (W_BYTES / 16) + tile * (GROUPS * TILE_ROWS * ATOM_BYTES / 16);
+                            product(sum[tile], rows + k * 2, b + atom * (X_BYTES / 16) + k * 2, i + atom + k > 0);
+                        }
+                commit_products();
+                if (i > 0) {
+                    wait_for_products<1>();
+                    if (lane_index() == 0) arrive(&shared.empty[before]);
+                }
+                before = at;
+                if (++at == STAGES) at = 0, parity ^= 1;
+            }
+            wait_for_products<0>();
+            if (slices > 0 && lane_index() == 0) arrive(&shared.empty[before]);
+            settle();
+            finish(pass);
+        }
     }
-}
 
-template <class D, class Epilogue>
-__device__ inline void multiply_wide(const Epilogue& epilogue, const bf16* x, const bf16* w, int rows, int n, int k) {
-    expect(k, D::K);
-    RowSlice slice(rows, MOST_ROWS);
-    if (slice.count <= 16) multiply_rows<D, 16>(epilogue, x, w, slice, n);
-    else if (slice.count <= 32) multiply_rows<D, 32>(epilogue, x, w, slice, n);
-    else if (slice.count <= 64) multiply_rows<D, 64>(epilogue, x, w, slice, n);
-#if WIDE_ROWS > 64
-    else multiply_rows<typename D::Fewer, 128>(epilogue, x, w, slice, n);
-#endif
-}
+    // Sums are read only after the wait before this; they are zero where there is no part of K for this block.
+    __device__ void settle() {
+#pragma unroll
+        for (int tile = 0; tile < MINE; tile++)
+#pragma unroll
+            for (int i = 0; i < N / 2; i++) {
+                asm volatile("" : "+f"(sum[tile][i])::"memory");
+                if (SLICES < SPLIT && slices == 0) sum[tile][i] = 0.0f;
+            }
+    }
+
+    // Each of this thread's sums: take(output, row, sum), or with PAIRS take(output, row, gate, up).
+    template <class Take>
+    __device__ void each(Take take) const {
+        int lane = lane_index(), group = threadIdx.x / GROUP, warp = warp_index() % (GROUP / WARP);
+#pragma unroll
+        for (int mine = 0; mine < MINE; mine++) {
+            int tile = mine * GROUPS + group;
+#pragma unroll
+            for (int j = 0; j < N / 8; j++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    int row = j * 8 + lane % 4 * 2 + i;
+                    float low = sum[mine][j * 4 + i], high = sum[mine][j * 4 + 2 + i];
+                    if constexpr (PAIRS) {
+                        take(tile * TILE_ROWS / 2 + warp * 8 + lane / 4, row, low, high);
+                    } else {
+                        take(tile * TILE_ROWS + warp * 16 + lane / 4, row, low);
+                        take(tile * TILE_ROWS + warp * 16 + lane / 4 + 8, row, high);
+                    }
+                }
+        }
+    }
+};
