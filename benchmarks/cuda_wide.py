@@ -2,7 +2,7 @@
 
     python benchmarks/cuda_wide.py [--rows 16,32,64] [--layers 36] > benchmarks/results/h200-wide.json
 
-The shape of Qwen3-4B with random weights of its own for each layer, and a head. A figure is microseconds of a graph:
+The shape of Qwen3-4B with random weights, other ones for each layer, and a head. A figure is microseconds of a graph:
 `all` for every product of a step, then each product of all layers and the head. `cublas` are the products alone,
 through torch, without the norms, the activation and the additions that are part of the others. Before that the five
 entries are compared with float64; their `error` is the largest, relative to the size of a row.

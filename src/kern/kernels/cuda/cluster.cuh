@@ -8,10 +8,17 @@ __device__ inline u32 rank_in_cluster() {
     return rank;
 }
 
-// All threads of all its blocks.
-__device__ inline void sync_cluster() {
+// All threads of all its blocks meet: first each says that it has come, and may then do other things before it waits.
+__device__ inline void arrive_in_cluster() {
     __syncwarp();
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ inline void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+__device__ inline void sync_cluster() {
+    arrive_in_cluster();
+    wait_for_cluster();
 }
 
 // The place in the other block's shared memory that `here` is in this one's.

@@ -55,8 +55,12 @@ rms_matmul_wide(bf16* c, const bf16* weighted, const float* squares, const bf16*
     WideMemory& shared = WideMemory::get();
     for_rows(slice.count, [&](auto most) {
         Wide<Qkv, decltype(most)::N> product(shared, slice, w, weighted, n);
-        product.run([&] { prepare_inverse<decltype(most)::N>(shared.inverse, squares, slice, eps); },
-                    [&](int) { finish_together(product, Scaled<bf16>(c, n, slice.first, shared.inverse)); });
+        Inverses<decltype(most)::N> inverses(shared.inverse, slice, squares, eps);
+        auto finish = [&](int) {
+            inverses.settle();
+            finish_together(product, Scaled<bf16>(c, n, slice.first, shared.inverse));
+        };
+        product.run([&] { inverses.begin(); }, finish);
     });
 }
 
@@ -69,14 +73,16 @@ rms_matmul_f32_wide(float* c, const bf16* weighted, const float* squares, const 
     for_rows(slice.count, [&](auto most) {
         Wide<Logits, decltype(most)::N> product(shared, slice, w, weighted, n);
         Scaled<float> scaled(c, n, slice.first, shared.inverse);
+        Inverses<decltype(most)::N> inverses(shared.inverse, slice, squares, eps);
         auto finish = [&](int pass) {
+            if (pass == 0) inverses.settle();
             int first = product.first_of(pass), count = product.count_of(pass);
             product.each([&](int column, int row, float sum) {
                 bool mine = column < count && row < slice.count;
                 scaled.store(slice.first + row, first + column, mine, sum, 0.0f, {});
             });
         };
-        product.run([&] { prepare_inverse<decltype(most)::N>(shared.inverse, squares, slice, eps); }, finish);
+        product.run([&] { inverses.begin(); }, finish);
     });
 }
 
@@ -89,7 +95,9 @@ rms_gate_up_wide(bf16* y, const bf16* weighted, const float* squares, const bf16
     for_rows(slice.count, [&](auto most) {
         Wide<GateUp, decltype(most)::N> product(shared, slice, w, weighted, n);
         Gated gated(y, n, {squares, eps});
+        Inverses<decltype(most)::N> inverses(shared.inverse, slice, squares, eps);
         auto finish = [&](int pass) {
+            if (pass == 0) inverses.settle();
             int first = product.first_of(pass), count = product.count_of(pass);
             product.each([&](int output, int row, float gate, float up) {
                 if (output >= count || row >= slice.count) return;
@@ -97,6 +105,6 @@ rms_gate_up_wide(bf16* y, const bf16* weighted, const float* squares, const bf16
                 gated.store(slice.first + row, first + output, true, gate, up, {});
             });
         };
-        product.run([&] { prepare_inverse<decltype(most)::N>(shared.inverse, squares, slice, eps); }, finish);
+        product.run([&] { inverses.begin(); }, finish);
     });
 }

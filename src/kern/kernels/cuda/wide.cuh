@@ -1,8 +1,8 @@
 // C [rows, n] = X [rows, K] · W [n, K]ᵀ for 9 rows and more: W is read once for up to 64 of them, by the tensor cores of
 // warpgroups. A block computes a range of C's columns, rows of W. Slices along K of these and of X's rows go through a
-// ring in shared memory. Each block reads all of X that it multiplies from the L2; where that would be too much beside
-// W, the blocks of a cluster have the same columns and share K. What a row yields does not depend on how many others
-// there are: K is cut and summed in the same order for all numbers of rows.
+// ring in shared memory. Each block reads all of X that it multiplies from the L2; where that would be too much compared
+// with W, the blocks of a cluster have the same columns and share K. What a row yields does not depend on how many
+// others there are: K is cut and summed in the same order for all numbers of rows.
 #pragma once
 #include "cluster.cuh"
 #include "matvec.cuh"

@@ -28,24 +28,35 @@ struct WideResidual : Residual {
     }
 };
 
-// 1 / rms of each row of the slice. The squares of all rows of a warp are asked for at once.
+// 1 / rms of each row of the slice. Each warp asks for the squares of its rows before products begin, all at once, and
+// sums them up after them.
 template <int N>
-__device__ inline void prepare_inverse(float* inverse, const float* squares, const RowSlice& slice, float eps) {
-    constexpr int ROWS_OF_WARP = N / MATVEC_WARPS;
+struct Inverses {
+    static constexpr int ROWS_OF_WARP = N / MATVEC_WARPS;
+
+    float* inverse;
+    const RowSlice& slice;
     Rms rms[ROWS_OF_WARP];
+
+    __device__ Inverses(float* inverse, const RowSlice& slice, const float* squares, float eps)
+        : inverse(inverse), slice(slice) {
 #pragma unroll
-    for (int i = 0; i < ROWS_OF_WARP; i++) {
-        rms[i].squares = squares, rms[i].eps = eps;
-        rms[i].begin(slice.first + min(warp_index() + i * MATVEC_WARPS, slice.count - 1));
+        for (int i = 0; i < ROWS_OF_WARP; i++) rms[i].squares = squares, rms[i].eps = eps;
     }
+    __device__ static int row(int i) { return warp_index() + i * MATVEC_WARPS; }
+    __device__ void begin() {
 #pragma unroll
-    for (int i = 0; i < ROWS_OF_WARP; i++) {
-        rms[i].settle();
-        int row = warp_index() + i * MATVEC_WARPS;
-        if (lane_index() == 0 && row < slice.count) inverse[row] = rms[i].inverse;
+        for (int i = 0; i < ROWS_OF_WARP; i++) rms[i].begin(slice.first + min(row(i), slice.count - 1));
     }
-    sync_workers();
-}
+    __device__ void settle() {
+#pragma unroll
+        for (int i = 0; i < ROWS_OF_WARP; i++) {
+            rms[i].settle();
+            if (lane_index() == 0 && row(i) < slice.count) inverse[row(i)] = rms[i].inverse;
+        }
+        sync_workers();
+    }
+};
 
 // The sums of a cluster's blocks, added in the order of the blocks; each block finishes its share of the columns, the
 // lanes of a warp for one row. They take the place of the ring, so there is one pass.
@@ -95,8 +106,10 @@ __device__ inline void finish_together(const Product& product, const Epilogue& e
             of_row[i].store(slice.first + row(i), product.first + column, mine, sum, 0.0f, needed[i]);
         }
     }
+    arrive_in_cluster();  // a block's memory outlives the others' last look at it
 #pragma unroll
     for (int i = 0; i < ROWS_OF_WARP; i++)
         if (row(i) < slice.count) of_row[i].finish(slice.first + row(i));
-    sync_cluster();  // a block's memory outlives the others' last look at it
+    __syncwarp();
+    wait_for_cluster();
 }
