@@ -17,10 +17,10 @@ from kern.text import Tokenizer
 from support.tiny import prompt, tiny_reference
 
 
-@pytest.mark.parametrize("length", [2, 64, 65, 66, 150])
+@pytest.mark.parametrize("length", [2, 64, 65, 66, 150, 513, 514, 900])
 def test_the_score_is_the_references(tiny: Path, length: int) -> None:
     ids = prompt(length, seed=length)
-    with load(tiny, capacity=149) as executable:
+    with load(tiny, capacity=899) as executable:
         result = score(executable, Tokenizer.load(tiny).settings, ids)
 
     assert result.tokens == length - 1
