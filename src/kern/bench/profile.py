@@ -45,7 +45,7 @@ def _step(sequence: PagedSequence, position: int) -> tuple[LaunchTime, ...]:
     sequence.write_inputs([0], position)
     if feeds_itself(sequence.executable):
         sequence.run(("begin", 1))
-    return sequence.profile("decode", 1)
+    return sequence.calls.profile(sequence.calls.step_of(1))
 
 
 def by_kernel(launches: Sequence[LaunchTime]) -> tuple[KernelTime, ...]:

@@ -12,9 +12,12 @@ import numpy as np
 
 from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_scoring
+from kern.engine.calls import Calls, Rows
 from kern.engine.choices import total
-from kern.engine.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
+from kern.engine.schedule import pages_of
+from kern.engine.sequence import Ids, PromptError, check_room, token_ids
 from kern.manifest.counts import counted
+from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
 
 _LARGEST: Final = math.log(sys.float_info.max)
@@ -50,23 +53,35 @@ def score(
     Superseded if another text is started in the executable meanwhile, and UnusableLogits if a likelihood is NaN.
     """
     check_scoring(executable.manifest, settings)
-    sequence = PagedSequence(executable, settings)
-    text = check_text(ids, settings, sequence.capacity)
+    calls = Calls(executable, settings)
+    text = check_text(ids, settings, calls.capacity)
     given, targets = text[:-1], text[1:]
-    number = sequence.begin()
-    summed, chunk = 0.0, sequence.most_tokens("score")
+    number, pages = calls.begin(), list(range(pages_of(len(given))))
+    summed, chunk, rows = 0.0, calls.most_tokens("score"), calls.most_sequences("nll")
     for start in range(0, len(given), chunk):
-        sequence.require(number)
-        part = given[start : start + chunk]
-        sequence.write_inputs(part, start)
-        executable.write(
-            "targets", np.array(targets[start : start + chunk], dtype=np.int64), sequence.values(len(part))
-        )
-        sequence.run(("score", len(part)))
-        summed += total(executable.read("nll", sequence.values(len(part))), "score", start)
+        calls.require(number)
+        end = min(start + chunk, len(given))
+        calls.run_rows("score", [Rows(given[start:end], start, pages)])
+        parts = [(first, targets[first : min(first + rows, end)]) for first in range(start, end, rows)]
+        reads = [_likelihoods(calls, first - start, part) for first, part in parts]
+        for (first, _), read in zip(parts, reads, strict=True):
+            summed += total(read.wait(), "score", first)
         if progress is not None:
-            progress(start + len(part), len(given))
+            progress(end, len(given))
     return Score(len(targets), summed / len(targets))
+
+
+def _likelihoods(calls: Calls, row: int, targets: Sequence[int]) -> PendingArray:
+    """The negative log-likelihoods of `targets` after the rows of the last chunk from `row` on, f32 [targets]."""
+    count = len(targets)
+    call = _, _, seqs = calls.sized("nll", 1, count)
+    values = calls.values(1, seqs)
+    logits_rows, padded = np.full(seqs, -1, np.int64), np.zeros(seqs, np.int64)
+    logits_rows[:count], padded[:count] = range(row, row + count), targets
+    calls.executable.write("logits_rows", logits_rows, values)
+    calls.executable.write("targets", padded, values)
+    calls.run(call)
+    return calls.executable.read_async("nll", calls.values(1, count))
 
 
 def check_text(ids: Ids, settings: TextSettings, capacity: int) -> list[int]:
