@@ -35,6 +35,8 @@ def continuation(prompt: Sequence[int], count: int) -> list[int]:
 class Device:
     """Runs each plan at once, on memory that knows nothing but pages and slots."""
 
+    ahead = True
+
     def __init__(self, pages: int, slots: int, *, late: bool, seed: int = 0) -> None:
         self.memory = np.full((pages, PAGE), -7)
         self.owner: dict[int, Member] = {}

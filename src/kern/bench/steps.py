@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.engine.decoding import feeds_itself, steps_per_read
+from kern.engine.decoding import steps_per_read
 from kern.engine.generator import Generator
 from kern.engine.runner import Runner
 from kern.engine.sequence import PromptError, Sized
@@ -85,7 +85,7 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
     before = device.read_bandwidth()
     waits = _decode(generator, steps)
     idle = None
-    if feeds_itself(generator.executable):
+    if generator.calls.ahead:
         idle = idle_between(generator, steps, partial(_decode, generator), ("begin", 1), [("decode", 1)])
     bandwidth = max(before, device.read_bandwidth())
     counted = generator.settings.decode_bytes

@@ -19,7 +19,7 @@ PAGE: Final = 16
 READ_EVERY: Final = 2
 """Steps per read where the device runs ahead: each read delays its next step by microseconds."""
 TEXT_FILE: Final = "text.json"
-TEXT_VERSION: Final = 2
+TEXT_VERSION: Final = 3
 """The version of text.json. It is increased if older folders would be read wrongly."""
 TOKENIZER_FILE: Final = "tokenizer.json"
 
@@ -54,7 +54,7 @@ class TextSettings(Wire):
     `tokenizer_sha256` is the hash of tokenizer.json; without it the folder has no tokenizer, and prompts are ids.
     """
 
-    version: Literal[2] = TEXT_VERSION
+    version: Literal[3] = TEXT_VERSION
     vocabulary: Size
     positions: Size
     embedding: Name
@@ -119,13 +119,22 @@ STEP_INPUTS: Final = (
 NEXT_TOKEN: Final = BufferRequirement("next_token", "output", "i64", (SEQS,))
 """-1 if no token can be chosen, here and in the carries that hold tokens (`kern.engine.choices`). A program that
 receives -1 must read and write only its own memory."""
-CARRIES: Final = (
-    BufferRequirement("step_token", "carry", "i64", (SEQS,)),
-    BufferRequirement("step_position", "carry", "i64", (SEQS,)),
-    BufferRequirement("step_slot", "carry", "i64", (SEQS,)),
-    BufferRequirement("step_length", "carry", "i32", (SEQS,)),
-    BufferRequirement("token_ring", "carry", "i64", (SEQS, None)),
+SLOTS: Final = (
+    BufferRequirement("row_slots", "input", "i32", (SEQS,)),
+    BufferRequirement("slot_token", "carry", "i64", (None,)),
+    BufferRequirement("slot_position", "carry", "i64", (None,)),
+    BufferRequirement("token_ring", "carry", "i64", (None, None)),
 )
+"""What a sequence keeps on the device from call to call is in its slot: the last token, its position, and a ring of
+tokens, the one at position p at p modulo the ring's size. The carries have one row per slot.
+
+Row r of a call, or its ragged sequence r, is of slot `row_slots[r]`. With -1 it is a padding row, which changes nothing
+that lasts. `begin` makes the tokens in the inputs the last ones of their slots. `decode` computes the state of each
+row's last token, and the token that it chooses becomes the last one.
+"""
+LOGITS_ROWS: Final = BufferRequirement("logits_rows", "input", "i64", (SEQS,))
+"""In `step`, the row of the call from which each sequence's next token is chosen; -1: from none. In `nll`, the rows of
+the chunk whose targets are given."""
 ROUND: Final = ("draft_precompute", "draft", "verify", "accept")
 """The programs of a round, in order. Each is called with as many tokens as the round has rows, `draft` with one fewer.
 
@@ -134,14 +143,45 @@ the draft model's state up to the anchor, `draft` writes its tokens to the follo
 target model's choice after each row to `predicted`. `accept` counts the draft tokens that agree, from the first, and
 writes the count to `accepted` at `round_count` modulo its length, the tokens at positions up to the next anchor's to
 `token_ring`, each at its position modulo the ring's size, the next anchor to `round_tokens`, and its position to
-`step_position`. `begin_spec` makes the token in the inputs the first anchor, and sets `round_count` to 0. `prefill`
+`slot_position`. `begin_spec` makes the token in the inputs the first anchor, and sets `round_count` to 0. `prefill`
 computes the draft model's state too. If fewer positions than rows are left, a caller continues with `begin` and
 `decode`.
 """
 SCORING: Final = (
-    BufferRequirement("targets", "input", "i64", (TOKENS,)),
-    BufferRequirement("nll", "output", "f32", (TOKENS,)),
+    LOGITS_ROWS,
+    BufferRequirement("targets", "input", "i64", (SEQS,)),
+    BufferRequirement("nll", "output", "f32", (SEQS,)),
+    BufferRequirement("scored", "carry", "bf16", (TOKENS, None)),
 )
+"""`score` takes a chunk of tokens. Then `nll`, with the same number of `tokens`, returns for each of `seqs` rows of the
+chunk the negative log-likelihood of the row's target."""
+DECODING: Final = ("decode", "decode_wide")
+"""The programs of a step of one token per sequence. A caller takes the first that allows the number of rows."""
+_ROWS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_FEWEST_TOKENS: Final = 16
+
+
+def row_buckets(limit: int) -> tuple[int, ...]:
+    """The numbers of rows to which a call of one token per sequence is padded; a program takes at most `limit`."""
+    return (*(rows for rows in _ROWS if rows < limit), limit)
+
+
+def token_buckets(limit: int) -> tuple[int, ...]:
+    """The numbers of tokens to which a call of whole chunks is padded; a program takes at most `limit`."""
+    buckets, tokens = [], _FEWEST_TOKENS
+    while tokens < limit:
+        buckets.append(tokens)
+        tokens *= 2
+    return (*buckets, limit)
+
+
+def decoding_program(manifest: Manifest, rows: int) -> str | None:
+    """The program for a step of `rows` rows, padding included; None if there is none."""
+    for name in DECODING:
+        ranges = (symbol_range(manifest, name, symbol.sym) for symbol in (TOKENS, SEQS))
+        if name in manifest.programs and all(low <= rows <= high for low, high in ranges):
+            return name
+    return None
 
 
 def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
@@ -150,10 +190,10 @@ def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
 
 
 def call_limits(manifest: Manifest) -> dict[str, int]:
-    """The maximum number of sequences per call and of tokens per prefill call; empty if this is not a text model."""
+    """The maximum number of sequences and of tokens per prefill call; empty if this is not a text model."""
     if "prefill" not in manifest.programs or not {TOKENS.sym, SEQS.sym} <= manifest.symbols.keys():
         return {}
     return {
-        "sequences": manifest.symbols[SEQS.sym].max,
+        "sequences": symbol_range(manifest, "prefill", SEQS.sym)[1],
         "chunk": symbol_range(manifest, "prefill", TOKENS.sym)[1],
     }

@@ -10,12 +10,24 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.contracts.text import PAGE, PAGES, SEQS, TOKENS, TextSettings, row_buckets, token_buckets
+from kern.contracts.text import (
+    DECODING,
+    PAGE,
+    PAGES,
+    SEQS,
+    TOKENS,
+    TextSettings,
+    decoding_program,
+    row_buckets,
+    token_buckets,
+)
+from kern.contracts.text_checks import check_batches
 from kern.engine.choices import NO_TOKEN
+from kern.engine.decoding import Ring
 from kern.engine.schedule import Plan, pages_of
 from kern.manifest.errors import KernError, variant
 from kern.manifest.references import symbol_range
-from kern.runtime.arrays import PendingArray
+from kern.runtime.arrays import Array
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
 from kern.runtime.stepping import LaunchTime
@@ -24,8 +36,6 @@ Superseded = variant(KernError, "superseded", "Another sequence has overwritten 
 
 SizedCall: TypeAlias = tuple[str, int, int]
 """A program, and the tokens and sequences that it is called with."""
-STEPS: Final = ("decode", "decode_wide")
-"""The programs that run one step of each sequence; the first that admits the number of sequences is used."""
 NO_SLOT: Final = -1
 """The slot of a padding row, and the place of its state: it writes nothing that persists."""
 
@@ -56,19 +66,41 @@ class Rows:
         return [self.pages[at // PAGE] * PAGE + at % PAGE for at in range(self.start, self.end)]
 
 
+class _OneToken:
+    """The token that a step of one sequence chose, as the ring of one slot."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._read = executable.read_async("next_token", {SEQS.sym: 1})
+
+    def done(self) -> bool:
+        return self._read.done()
+
+    def wait(self) -> Array:
+        return self._read.wait().reshape(1, 1)
+
+
 class Calls:
     """Calls on the state of an executable, which belongs to one text or batch at a time, the last one started.
 
     `capacity` is the number of tokens of one sequence whose state fits: the executable's capacity, or the pool or the
-    model's positions if these are fewer. `slots` is the number of sequences that may run at once.
+    model's positions if these are fewer. `slots` is the number of sequences that may run at once. With `mixed`, one
+    call can compute prompts, choose their first tokens and continue other sequences. With `ahead`, the device takes
+    each token from the call that chose it; without, the host has to read it first.
     """
 
     def __init__(self, executable: Executable, settings: TextSettings, *, eager: bool = False) -> None:
-        """`settings` must have been checked against the executable's manifest. With `eager`, no graphs are recorded."""
+        """`settings` must have been checked against the executable's manifest. With `eager`, no graphs are recorded.
+
+        Raises ContractError if the manifest has the programs for several sequences, but they are not usable.
+        """
         self.executable = executable
         self.pages = executable.pool_tokens // PAGE
         self.capacity = min(executable.capacity, settings.positions, self.pages * PAGE)
-        self.slots = self._most_slots()
+        self.mixed = {"begin", "step"} <= executable.manifest.programs.keys()
+        self.slots = check_batches(executable.manifest, settings) if self.mixed else 1
+        if any(state.bytes is not None for state in executable.manifest.states.values()):
+            self.slots = min(self.slots, executable.sequences)
+        self.ahead = "begin" in executable.manifest.programs
         self._width = pages_of(self.capacity)
         self._eager = eager
         self._padded = executable.device.asynchronous
@@ -116,9 +148,9 @@ class Calls:
         self.run_rows(plan.kind, rows)
         return plan.kind
 
-    def read(self) -> PendingArray:
-        """Request the token ring."""
-        return self.executable.read_async("token_ring")
+    def read(self) -> Ring:
+        """Request the token ring, i64 [slots, R]; where the host passes tokens on, the only one that was chosen."""
+        return self.executable.read_async("token_ring") if self.ahead else _OneToken(self.executable)
 
     def write(self, call: SizedCall, rows: Sequence[Rows]) -> None:
         """Write the inputs of a call over `rows`; what it has room for beyond them is padding."""
@@ -155,7 +187,7 @@ class Calls:
 
     def run(self, *calls: SizedCall) -> None:
         """Run these calls, in order, on the current inputs. The programs of steps are recorded when first run."""
-        if calls not in self._graphs and not self._eager and len(calls) == 1 and calls[0][0] in STEPS:
+        if calls not in self._graphs and not self._eager and len(calls) == 1 and calls[0][0] in DECODING:
             self.record(*calls)
         graph = self._graphs.get(calls)
         if graph is not None:
@@ -164,11 +196,12 @@ class Calls:
         for program, *sizes in calls:
             self.executable.run(program, self.values(*sizes))
 
-    def run_rows(self, program: str, rows: Sequence[Rows]) -> None:
-        """Run `program` over `rows`."""
+    def run_rows(self, program: str, rows: Sequence[Rows]) -> SizedCall:
+        """Run `program` over `rows`; returns the call."""
         call = self.sized(program, sum(len(each.ids) for each in rows), len(rows))
         self.write(call, rows)
         self.run(call)
+        return call
 
     def profile(self, call: SizedCall) -> tuple[LaunchTime, ...]:
         """Run a call on the current inputs, and wait; the time of each launch."""
@@ -191,11 +224,15 @@ class Calls:
 
     def step_of(self, rows: int) -> SizedCall:
         """The call of one step of `rows` sequences."""
-        program = next(name for name in self._steps() if rows <= self.most_sequences(name))
-        seqs = _bucket(row_buckets(self.most_sequences(program)), rows) if self._padded else rows
+        seqs = _bucket(row_buckets(self.slots), rows) if self._padded else rows
+        program = decoding_program(self.executable.manifest, seqs)
+        assert program is not None
         return program, seqs, seqs
 
     def _step(self, plan: Plan) -> str:
+        if not self.ahead:
+            (part,) = plan.parts
+            return self.run_rows("decode", [Rows(part.member.ids[-1:], part.start, part.member.pages)])[0]
         new = [part for part in plan.parts if not part.fed]
         if new:
             rows = [Rows(each.member.ids[-1:], each.start, each.member.pages, each.member.slot) for each in new]
@@ -211,7 +248,7 @@ class Calls:
         """Write the slots and page tables of rows that differ from those of the call before."""
         values = self.values(seqs, seqs)
         padded = [*slots, *[NO_SLOT] * (seqs - len(slots))]
-        if padded != self._slots:
+        if padded != self._slots and self.ahead:
             self.executable.write("row_slots", np.array(padded, np.int32), values)
             self._slots = padded
         tables = [(each, len(each)) for each in pages]
@@ -226,18 +263,6 @@ class Calls:
                 table[row, : len(each)] = each
             self.executable.write("block_table", table, values, at=first)
         self._tables = tables
-
-    def _steps(self) -> list[str]:
-        return [name for name in STEPS if name in self.executable.manifest.programs]
-
-    def _most_slots(self) -> int:
-        """Each has room in every program, and in the carries that are kept per slot."""
-        manifest = self.executable.manifest
-        extent = manifest.buffers["slot_token"].shape[0]
-        assert isinstance(extent, int)
-        others = [name for name in ("prefill", "step", "begin") if name in manifest.programs]
-        most = max(map(self.most_sequences, self._steps()))
-        return min([extent, most, *map(self.most_sequences, others)])
 
 
 def _bucket(buckets: Sequence[int], count: int) -> int:

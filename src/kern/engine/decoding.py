@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from kern.contracts.text import READ_EVERY
 from kern.engine.schedule import Chosen, Member, Plan, Schedule
-from kern.runtime.arrays import PendingArray
+from kern.runtime.arrays import Array
 from kern.runtime.executable import Executable
 
 MAX_READS_IN_FLIGHT: Final = 4
@@ -21,26 +21,33 @@ def steps_per_read(executable: Executable) -> int:
     return READ_EVERY if executable.device.asynchronous else 1
 
 
-def feeds_itself(executable: Executable) -> bool:
-    """Whether each decode step reads its token on the device, from the step before it."""
-    return "begin" in executable.manifest.programs
+class Ring(Protocol):
+    """The token ring as it was when it was requested, i64 [slots, R]: id number i of a sequence is at i modulo R."""
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+
+    def wait(self) -> Array:
+        """The ring, once it has arrived."""
 
 
 class Launcher(Protocol):
-    """What launches the calls of a schedule."""
+    """What launches the calls of a schedule; with `ahead`, before the tokens of the calls before have been read."""
+
+    ahead: bool
 
     def launch(self, plan: Plan) -> str:
         """Launch a plan; returns the program that chooses its tokens."""
 
-    def read(self) -> PendingArray:
-        """Request the token ring, i64 [slots, R]: id number i of a sequence is at i modulo R of its slot."""
+    def read(self) -> Ring:
+        """Request the token ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
     """A read of the tokens that a plan chooses: of each member its slot and the number of its first token."""
 
-    ring: PendingArray
+    ring: Ring
     program: str
     ticks: int
     rows: tuple[tuple[Member, int, int], ...]
@@ -61,8 +68,9 @@ def decode(launcher: Launcher, schedule: Schedule) -> Iterator[Chosen]:
     whose text ends early, or whose token is none; tokens that it has in flight are dropped.
     """
     reads: deque[_Read] = deque()
+    most = MAX_READS_IN_FLIGHT if launcher.ahead else 1
     while True:
-        while len(reads) < MAX_READS_IN_FLIGHT and not (reads and reads[0].ring.done()):
+        while len(reads) < most and not (reads and reads[0].ring.done()):
             plan = schedule.plan()
             if plan is None:
                 break

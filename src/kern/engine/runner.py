@@ -45,8 +45,7 @@ class Runner:
         self.rows = check_speculation(executable.manifest, settings) if spec else 1
         self.sequence = PagedSequence(executable, settings, eager=eager)
         self.calls = self.sequence.calls
-        self._mixed = "step" in executable.manifest.programs
-        self._most = min(map(self.calls.most_tokens, ("prefill", "step") if self._mixed else ("prefill",)))
+        self._most = min(map(self.calls.most_tokens, ("prefill", "step") if self.calls.mixed else ("prefill",)))
         self._chunk = min(CHUNK, self._most) if chunk is None else as_integer(chunk) or 0
         if not 1 <= self._chunk <= self._most:
             raise PromptError(f"the chunk is {chunk!r} tokens", f"give 1 to {self._most}, the limit of program prefill")
@@ -73,8 +72,8 @@ class Runner:
             slots=self.calls.slots,
             chunk=self._chunk,
             rows=self._most,
-            mixed=self._mixed,
-            ticks=steps_per_read(self.executable),
+            mixed=self.calls.mixed,
+            ticks=steps_per_read(self.executable) if self.calls.ahead else 1,
             clock=clock,
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_scoring
-from kern.engine.calls import Calls, Rows
+from kern.engine.calls import Calls, Rows, SizedCall
 from kern.engine.choices import total
 from kern.engine.schedule import pages_of
 from kern.engine.sequence import Ids, PromptError, check_room, token_ids
@@ -61,27 +61,27 @@ def score(
     for start in range(0, len(given), chunk):
         calls.require(number)
         end = min(start + chunk, len(given))
-        calls.run_rows("score", [Rows(given[start:end], start, pages)])
+        call = calls.run_rows("score", [Rows(given[start:end], start, pages)])
         parts = [(first, targets[first : min(first + rows, end)]) for first in range(start, end, rows)]
-        reads = [_likelihoods(calls, first - start, part) for first, part in parts]
+        reads = [_likelihoods(calls, call, first - start, part) for first, part in parts]
         for (first, _), read in zip(parts, reads, strict=True):
-            summed += total(read.wait(), "score", first)
+            summed += total(read.wait(), "nll", first)
         if progress is not None:
             progress(end, len(given))
     return Score(len(targets), summed / len(targets))
 
 
-def _likelihoods(calls: Calls, row: int, targets: Sequence[int]) -> PendingArray:
-    """The negative log-likelihoods of `targets` after the rows of the last chunk from `row` on, f32 [targets]."""
-    count = len(targets)
-    call = _, _, seqs = calls.sized("nll", 1, count)
-    values = calls.values(1, seqs)
+def _likelihoods(calls: Calls, scored: SizedCall, row: int, targets: Sequence[int]) -> PendingArray:
+    """The negative log-likelihoods of `targets` after the rows from `row` on of a call of `score`, f32 [targets]."""
+    (_, tokens, _), count = scored, len(targets)
+    _, _, seqs = calls.sized("nll", tokens, count)
+    values = calls.values(tokens, seqs)
     logits_rows, padded = np.full(seqs, -1, np.int64), np.zeros(seqs, np.int64)
     logits_rows[:count], padded[:count] = range(row, row + count), targets
     calls.executable.write("logits_rows", logits_rows, values)
     calls.executable.write("targets", padded, values)
-    calls.run(call)
-    return calls.executable.read_async("nll", calls.values(1, count))
+    calls.run(("nll", tokens, seqs))
+    return calls.executable.read_async("nll", calls.values(tokens, count))
 
 
 def check_text(ids: Ids, settings: TextSettings, capacity: int) -> list[int]:

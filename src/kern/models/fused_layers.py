@@ -26,7 +26,11 @@ class FusedEntries:
 
 
 STEP: Final = FusedEntries("", "", "down_matmul_add")
-"""One token of each sequence."""
+"""One token of each of a few sequences."""
+WIDE: Final = FusedEntries("_wide", "", "down_matmul_add_wide")
+"""One token of each of many sequences."""
+FEW_ROWS: Final = 8
+"""The rows up to which STEP is the faster one."""
 ROUND: Final = FusedEntries("_rows", "_rows", "down_matmul_add_rows")
 """Tokens of one sequence, each after the one before."""
 BLOCK: Final = FusedEntries("_rows", "_rows_full", "down_matmul_add_draft")
@@ -36,6 +40,11 @@ BLOCK: Final = FusedEntries("_rows", "_rows_full", "down_matmul_add_draft")
 def product_blocks(kernels: Mapping[str, Kernel]) -> Expr | None:
     """The blocks of a fused product; None where the kernels fuse nothing."""
     return kernels["rms_matmul"].impl.steps[0].grid[0] if "rms_matmul" in kernels else None
+
+
+def has_wide_products(kernels: Mapping[str, Kernel]) -> bool:
+    """Whether there are products for a step of many sequences."""
+    return "rms_matmul_wide" in kernels
 
 
 def fused_layers(config: TransformerConfig, entries: FusedEntries) -> LayerTable:
@@ -62,5 +71,6 @@ def fused_layers(config: TransformerConfig, entries: FusedEntries) -> LayerTable
             normed("gate_up_proj", "rms_gate_up", "gated", "gate_up_proj", "ffn"),
             added("down_proj", entries.down, "gated", "ffn", "next_norm"),
         ),
+        norm=(),
         head=(normed("lm_head", "rms_matmul_f32", "logits", "output_matrix", "vocabulary"),),
     )

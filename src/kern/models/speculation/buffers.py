@@ -25,8 +25,8 @@ class DraftBuffers(LayerBuffers):
         self.block_table = target.block_table
         self.residual, self.normed, self.qkv = target.residual, target.normed, target.qkv
         self.attended, self.delta = target.attended, target.delta
-        self.gate_up, self.gated, self.logits = target.gate_up, target.gated, target.logits
-        self.squares, self.step_position, self.token_ring = target.squares, target.step_position, target.token_ring
+        self.gate_up, self.gated, self.squares = target.gate_up, target.gated, target.squares
+        self.slot_position, self.token_ring = target.slot_position, target.token_ring
         self.token_ids, self.positions = target.token_ids, target.positions
         self.cache, self.page_stride = cache_of(builder, "draft_kv", config)
         own = {w.name: builder.weight(w.name, w.dtype, w.shape) for w in draft.weights.values()}
@@ -52,6 +52,7 @@ class DraftBuffers(LayerBuffers):
         self.accepted = builder.carry("accepted", "i32", [seqs, RING])
         self.round_count = builder.carry("round_count", "i64", [seqs])
 
+        self.logits = builder.workspace("round_logits", "f32", [self.tokens, config.vocabulary])
         self.tapped = builder.workspace("tapped", "bf16", [self.tokens, config.hidden])
         self.context = builder.workspace("context", "bf16", [self.tokens, config.hidden])
         self.context_kv = builder.workspace("context_kv", "bf16", [self.tokens, 2 * config.kv_size])
@@ -76,7 +77,8 @@ class DraftBuffers(LayerBuffers):
     @property
     def verified_rows(self) -> dict[str, Argument]:
         """The rows that the target verifies."""
-        return rows_of(self.round_tokens, self.round_positions, self.round_slots, self.round_length, self.round_starts)
+        rows = rows_of(self.round_tokens, self.round_positions, self.round_slots, self.round_length, self.round_starts)
+        return {**rows, "logits": self.logits}
 
     @property
     def block_rows(self) -> dict[str, Argument]:

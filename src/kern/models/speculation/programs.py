@@ -88,6 +88,7 @@ class Speculation:
         p = self._program("draft", b.block)
         table = fused_layers(b.config, BLOCK) if self.fused else plain_layers(b.config, self.kernels, "attention_full")
         write_decoder(p, b, b.block_rows, table)
+        write(p, {**b.names, **b.block_rows}, *table.head)
         names, chain = b.names, [op("markov", "markov_argmax", w1="markov_w1", w2="markov_w2")]
         if "markov_argmax" not in self.kernels:
             names["markov_row"] = self.builder.workspace("markov_row", "bf16", [b.seqs, b.draft.rank])
@@ -107,15 +108,24 @@ class Speculation:
         rows, taps = self.tapped(b.verified_rows, fused=self.fused)
         table = fused_layers(c, ROUND) if self.fused else plain_layers(c, self.kernels, "attention_prefill")
         write_decoder(p, self.target, rows, table, taps)
+        write(p, {**self.target.names, **rows}, *table.head)
         write(p, b.names, op("argmax", "argmax_rows", next="predicted"))
 
     def accept(self) -> None:
         """From what was drafted and predicted to the next round's rows."""
-        write(self._program("accept", self.buffers.rows), self.buffers.names, op("accept", "accept", ring=RING))
+        write(
+            self._program("accept", self.buffers.rows),
+            self.buffers.names,
+            op("accept", "accept", step_position="slot_position", ring=RING),
+        )
 
     def begin_spec(self) -> None:
         """Take the inputs as the anchor of the first round."""
-        write(self._program("begin_spec", 1), self.buffers.names, op("begin_spec", "begin_spec", ring=RING))
+        write(
+            self._program("begin_spec", 1),
+            self.buffers.names,
+            op("begin_spec", "begin_spec", step_position="slot_position", ring=RING),
+        )
 
     def _program(self, name: str, tokens: int) -> ProgramBuilder:
-        return self.builder.program(name, tokens=(tokens, tokens))
+        return self.builder.program(name, tokens=(tokens, tokens), seqs=(1, 1))
