@@ -11,7 +11,8 @@ import pytest
 
 from kern.contracts.text import ContractError, TextSettings
 from kern.engine import Generator, score
-from kern.engine.sequence import PromptError, Superseded
+from kern.engine.calls import Superseded
+from kern.engine.sequence import PromptError
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from kern.text.tokenizer import NoTokenizer
@@ -73,10 +74,10 @@ def test_generation_ends_where_the_capacity_ends(tiny: Path, host: bool) -> None
         generation = generator.generate(PROMPT, max_tokens=60)
         ids = [token.id for token in generation]
 
-        # Positions 44 to 52 decode; the token of the last one needs no room.
+        # The tokens after positions 44 to 52; the last one needs no room.
         assert generation.stop == "length"
         assert ids == usual[:9]
-        assert executable.read("step_position").tolist() == [53]
+        assert executable.read("slot_position")[0] == 53
 
 
 def test_a_stop_token_ends_the_text_and_is_its_last_id(tiny: Path) -> None:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from kern.contracts.text import round_calls
 from kern.engine import Generator
+from kern.engine.calls import Rows
 from kern.engine.choices import NO_TOKEN
-from kern.engine.schedule import Chosen, Schedule
+from kern.engine.schedule import Chosen, Member, Schedule
 from kern.engine.speculation import BEGIN
 
 
@@ -29,8 +30,10 @@ class HostDriven(Generator):
 
     def tokens(self, schedule: Schedule, accepted: list[int]) -> Iterator[Chosen]:
         (member,) = schedule.waiting
-        self.fill(member.ids[:-1], member.computed)
-        member.admitted = member.filled = schedule.clock()
+        if self.calls.mixed and not self.spec:
+            yield self._first(member)
+        else:
+            self.fill(member.ids[:-1], member.computed)
         if self.spec:
             self.sequence.write_inputs(member.ids[-1:], len(member.ids) - 1)
             self.sequence.run(BEGIN)
@@ -42,14 +45,20 @@ class HostDriven(Generator):
                     yield member.next(id, "verify")
                     if member.over:
                         return
-        while len(member.ids) < member.end:
+        while len(member.ids) < member.end and not member.over:
             self.sequence.write_inputs(member.ids[-1:], len(member.ids) - 1)
             if self.calls.ahead:
                 self.sequence.run(("begin", 1))
             self.sequence.run(("decode", 1))
             yield member.next(int(self.executable.read("next_token")[0]), "decode")
-            if member.over:
-                return
+
+    def _first(self, member: Member) -> Chosen:
+        """The token after a prompt, in the same chunks as those of a schedule."""
+        for start in range(member.computed, len(member.ids), self._chunk):
+            rows = Rows(member.ids[start : start + self._chunk], start, self.sequence.pages, chosen=True)
+            last = rows.end == len(member.ids)
+            self.calls.run_rows("step" if last else "prefill", [rows])
+        return member.next(int(self.executable.read("next_token")[0]), "step")
 
     def _round(self) -> list[int]:
         """The drafts that are right, then the target's own choice."""
