@@ -65,7 +65,7 @@ def score(
         parts = [(first, targets[first : min(first + rows, end)]) for first in range(start, end, rows)]
         reads = [_likelihoods(calls, call, first - start, part) for first, part in parts]
         for (first, _), read in zip(parts, reads, strict=True):
-            summed += total(read.wait(), "nll", first)
+            summed += total(read.wait(), "score", first)
         if progress is not None:
             progress(end, len(given))
     return Score(len(targets), summed / len(targets))
