@@ -77,15 +77,17 @@ def few_rows(products: Products, rng: np.random.Generator, passes: int) -> dict[
     """Every matrix of a decode step, once per pass, for each number of rows."""
     shapes = [*MATRICES.values()] * LAYERS
     weights = random_bf16(rng, sum(n * k for n, k in [*shapes, VOCABULARY]))
+    # Launches hold addresses only: these arrays live until the last pass.
+    y, logits = np.zeros((FEW[-1], 4096), np.uint16), np.zeros((FEW[-1], VOCABULARY[0]), np.float32)
+    x = {k: random_bf16(rng, FEW[-1], k) for _, k in MATRICES.values()}
 
     def step(rows: int) -> Callable[[], None]:
-        y, logits = np.zeros((rows, 4096), np.uint16), np.zeros((rows, VOCABULARY[0]), np.float32)
-        x = {k: random_bf16(rng, rows, k) for _, k in MATRICES.values()}
         launches, at = [], 0
         for n, k in shapes:
-            launches.append(products.launch("matmul", y, x[k], weights[at : at + n * k].reshape(n, k)))
+            launches.append(products.launch("matmul", y, x[k][:rows], weights[at : at + n * k].reshape(n, k)))
             at += n * k
-        launches.append(products.launch("matmul_f32", logits, x[VOCABULARY[1]], weights[at:].reshape(VOCABULARY)))
+        head = products.launch("matmul_f32", logits, x[VOCABULARY[1]][:rows], weights[at:].reshape(VOCABULARY))
+        launches.append(head)
         return products.call(launches)
 
     calls, before = [step(rows) for rows in FEW], products.device.read_bandwidth()
