@@ -1,6 +1,6 @@
 """How long the products of a step of many rows take on a GPU, next to cublasLt and the products of 8 rows; as JSON.
 
-    python benchmarks/cuda_wide.py [--rows 16,32,64] [--layers 36] > benchmarks/results/h200-wide.json
+    python benchmarks/cuda_wide.py [--rows 16,32,64,128] [--layers 36] > benchmarks/results/h200-wide.json
 
 The shape of Qwen3-4B with random weights, other ones for each layer, and a head. A figure is microseconds of a graph:
 `all` for every product of a step, then each product of all layers and the head. `cublas` are the products alone,
@@ -13,41 +13,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
 from statistics import median
 from typing import Any
 
 import torch
 from about import about
-from cuda.bindings import driver
 from cuda_entries import Entries, Gpu
 
 from kern.device import open_device
-from kern.kernels.compile_cuda import SOURCES, compile_cuda_modules, compile_cuda_source
+from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Sizes
-from kern.kernels.cuda_wide import Division
 from kern.manifest.launches import KernelLaunch
 
 SIZES = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128, sequences=64)
 VOCABULARY, QKV, EPS = 151_936, 6144, 1e-6
 NAMES = "rms_matmul", "output_matmul_add", "rms_gate_up", "down_matmul_add", "rms_matmul_f32"
-CHECKED = 9, 16, 17, 31, 32, 33, 64, 65, 128
-
-
-@dataclass(frozen=True)
-class Variant(CudaPlan):
-    """A plan with other divisions of its products."""
-
-    divisions: tuple[tuple[str, Division], ...] = ()
-    macros: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def wide(self) -> Mapping[str, Division]:
-        return {**CudaPlan.wide.fget(self), **dict(self.divisions)}  # type: ignore[attr-defined]
+MOST = 128
+CHECKED = 9, 16, 17, 31, 32, 33, 64, 65, MOST
 
 
 def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
@@ -67,11 +50,11 @@ class Model:
             for name, shape in self.shapes.items()
         }
         self.norm = 1 + random(h, scale=0.1)
-        self.x = {"output_matmul_add": random(128, q), "down_matmul_add": random(128, f)}
-        self.residual = torch.randn(128, h, device="cuda")
-        self.weighted, self.squares = random(128, h), torch.empty(128, 132, device="cuda")
-        self.out = {"rms_matmul": random(128, QKV), "rms_gate_up": random(128, f)}
-        self.out["rms_matmul_f32"] = torch.empty(128, VOCABULARY, device="cuda")
+        self.x = {"output_matmul_add": random(MOST, q), "down_matmul_add": random(MOST, f)}
+        self.residual = torch.randn(MOST, h, device="cuda")
+        self.weighted, self.squares = random(MOST, h), torch.empty(MOST, 132, device="cuda")
+        self.out = {"rms_matmul": random(MOST, QKV), "rms_gate_up": random(MOST, f)}
+        self.out["rms_matmul_f32"] = torch.empty(MOST, VOCABULARY, device="cuda")
         self.refresh()
 
     def refresh(self) -> None:
@@ -156,7 +139,7 @@ def alone(gpu: Gpu, model: Model, entries: Entries, rows: int) -> list[str]:
             torch.cuda.synchronize()
             gpu.device.launch(gpu.device.prepare(model.launches(entries, name, 0, count, "_wide")), gpu.stream)
             gpu.stream.synchronize()
-            found.append([each[:9].clone() for each in model.got(name, 128).values()])
+            found.append([each[:9].clone() for each in model.got(name, MOST).values()])
         if not all(torch.equal(a, b) for each in found[1:] for a, b in zip(found[0], each, strict=True)):
             differ.append(name)
     return differ
@@ -198,79 +181,23 @@ def cublas(model: Model, rows: int) -> dict[str, float]:
     return found
 
 
-def most_clusters(function: Any, split: int) -> str:
-    """How many clusters of a kernel the GPU runs at once."""
-    driver.cuFuncSetAttribute(
-        function, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 232448
-    )
-    found = []
-    for shared in (232448, 113 * 1024):
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = 16 * 8, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ, config.sharedMemBytes = 384, 1, 1, shared
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = split, 1, 1
-        config.attrs, config.numAttrs = [attribute], 1
-        found.append(str(driver.cuOccupancyMaxActiveClusters(function, config)[1]))
-    return "/".join(found)
-
-
-def compiled(plan: Variant) -> bytes:
-    """The module of a variant."""
-    return compile_cuda_source((SOURCES / "wide.cu").read_text(), "wide.cu", plan, dict(plan.macros))
-
-
-def variants(target: str) -> dict[str, Variant]:
-    """Plans to compare: as divided by default, and otherwise."""
-    return {"default": Variant(target, SIZES)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="16,32,64,128")
     parser.add_argument("--layers", type=int, default=36)
     options = parser.parse_args()
-    gpu, torch_first = Gpu(open_device("cuda")), torch.zeros(1, device="cuda")
-    plans = variants(gpu.device.target)
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        whole = pool.submit(compile_cuda_modules, plans["default"])
-        modules = dict(zip(plans, pool.map(compiled, plans.values()), strict=True))
-        images = whole.result()
-    model = Model(options.layers)
-    found: dict[str, Any] = about(["python", *sys.argv])
-    for label, plan in plans.items():
-        entries = Entries(gpu, plan, {**images, "wide.cubin": modules[label]})
-        errors = {
-            name: {m: checked(gpu, model, entries, name, m) for m in (CHECKED if label == "default" else (17, 64))}
-            for name in NAMES
-        }
-        functions = {name: entries.modules["wide.cubin"].function(name + "_wide").handle for name in NAMES}
-        attribute, function_attribute = driver.cuFuncGetAttribute, driver.CUfunction_attribute
-        registers = {
-            name: [
-                int(attribute(each, handle)[1])
-                for each in (
-                    function_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS,
-                    function_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
-                )
-            ]
-            for name, handle in functions.items()
-        }
-        print(
-            label,
-            {name: most_clusters(handle, plan.wide[name + "_wide"].split) for name, handle in functions.items()},
-            file=sys.stderr,
-        )
-        found[label] = {"registers": registers, "error": errors, "differ": alone(gpu, model, entries, 128)}
-        for rows in map(int, options.rows.split(",")):
-            found[label][f"m{rows}"] = timed(gpu, model, entries, rows, "_wide")
-        print(label, json.dumps(found[label]), file=sys.stderr, flush=True)
-        if label == "default":
-            found["few"] = {"m8": timed(gpu, model, entries, 8, "")}
-            found["cublas"] = {f"m{rows}": cublas(model, rows) for rows in map(int, options.rows.split(","))}
-            print(json.dumps(found["few"]), json.dumps(found["cublas"]), file=sys.stderr, flush=True)
-    del torch_first
+    gpu = Gpu(open_device("cuda"))
+    plan = CudaPlan(gpu.device.target, SIZES)
+    entries, model = Entries(gpu, plan, compile_cuda_modules(plan)), Model(options.layers)
+    every = [int(rows) for rows in options.rows.split(",")]
+    found: dict[str, Any] = {
+        **about(["python", *sys.argv]),
+        "error": {name: {rows: checked(gpu, model, entries, name, rows) for rows in CHECKED} for name in NAMES},
+        "differ": alone(gpu, model, entries, MOST),
+        "wide": {rows: timed(gpu, model, entries, rows, "_wide") for rows in every},
+        "cublas": {rows: cublas(model, rows) for rows in every},
+        "few": {8: timed(gpu, model, entries, 8, "")},
+    }
     print(json.dumps(found, indent=1))
 
 
