@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Done, Kern
-from kern.engine.generator import Generation, Token
+from kern.engine.generation import Generation, Token
 from support.processes import started
 from support.talking_toy import ids_of, text_of, write_talker
 from support.toy_speculation import continuation

@@ -15,6 +15,7 @@ from kern.cli.terminal import rate
 from kern.contracts.text import PAGE
 from kern.engine.schedule import pages_of
 from kern.manifest.counts import counted
+from kern.text.tokenizer import Tokenizer
 
 
 def bench_sequences(
@@ -30,15 +31,23 @@ def bench_sequences(
 ) -> None:
     """Load with a pool for the largest of `counts`, measure, print. `options.capacity` is the most tokens of each."""
     timed = window(context, steps)
+    needed = f"{counted(timed.steps, 'step')} at a context of {context} take {timed.tokens} tokens per sequence"
     if timed.tokens > options.capacity:
         raise UsageError(
-            f"{counted(timed.steps, 'step')} at a context of {context} take {timed.tokens} tokens per sequence; "
-            f"the capacity is {options.capacity}",
+            f"{needed}; the capacity is {options.capacity}",
             f"give --capacity {timed.tokens}, a smaller --context or fewer --steps",
         )
     pool = max(counts) * pages_of(timed.tokens) * PAGE
     options = replace(options, capacity=timed.tokens, pool_tokens=pool)
-    with loaded_model(path, options, lambda _: None) as (model, _, seconds):
+
+    def prepare(tokenizer: Tokenizer) -> None:
+        if timed.tokens > tokenizer.settings.positions:
+            raise UsageError(
+                f"{needed}; the model has {tokenizer.settings.positions} positions",
+                "give a smaller --context or fewer --steps",
+            )
+
+    with loaded_model(path, options, prepare) as (model, _, seconds):
         generator = model.generator(chunk=chunk, eager=eager)
         if not as_json:
             report(model.executable, seconds, options, generator.graphs)
