@@ -32,9 +32,10 @@ def _summary(generation: Generation, generator: Generator) -> str:
     if generation.output_ids and prefilled:
         reused = f" after {generation.reused:,} reused" if generation.reused else ""
         words.append(f"prefill of {counted(prefilled, 'token')}{reused} in {generation.prefill_s * 1e3:.0f} ms")
-    if generation.ms_per_token:
-        each = f"{generation.ms_per_token:.2f} ms each: {1e3 / generation.ms_per_token:.1f} tokens/s"
-        words.append(f"{counted(len(generation.output_ids), 'token')}, {each}")
+    if generation.output_ids:
+        each = generation.ms_per_token
+        speed = f", {each:.2f} ms each: {1e3 / each:.1f} tokens/s" if each else ""
+        words.append(counted(len(generation.output_ids), "token") + speed)
     if generation.accepted:
         each = f"{tokens_per_round(generation):.2f} tokens each"
         words.append(f"{counted(len(generation.accepted), 'round')} of speculation, {each}")
