@@ -150,4 +150,5 @@ def test_a_round_that_the_kernels_do_not_take_is_refused() -> None:
 def test_without_rounds_there_is_nothing_for_their_rows() -> None:
     kernels = cuda_kernels(CudaPlan("sm_90a", TINY), _hashes())
     of_rounds = "_rows", "_draft", "_spec", "residual_", "markov_", "accept"
-    assert not [name for name in kernels if any(part in name for part in of_rounds)]
+    steps = {"gather_rows", "lay_rows"}
+    assert not [name for name in kernels.keys() - steps if any(part in name for part in of_rounds)]

@@ -78,7 +78,7 @@ def check_intermediates(p: Pair, length: int) -> None:
     np.testing.assert_array_equal(p.draft_state(length), context)
     near(p.block_logits(), reference.logits(ids, anchor), 2 * WITHIN)
     drafts = p.ids("round_tokens")
-    assert drafts == [anchor, *p.read("logits", p.block).argmax(1).tolist()]
+    assert drafts == [anchor, *p.read("round_logits", p.block).argmax(1).tolist()]
     _same_up_to_a_near_tie(drafts[1:], *reference.tokens(ids, anchor))
 
 
@@ -118,11 +118,11 @@ def check_rounds(p: Pair) -> None:
         drafts, predicted = (p.ids(name) for name in ("round_tokens", "predicted"))
         rows = [*text, *drafts[1:]]
         near(p.read("features", p.block + 1), p.reference.features(rows)[len(text) - 1 :], 2 * WITHIN)
-        near(p.read("logits", p.block + 1), p.reference.target.logits(rows)[len(text) - 1 :], 2 * WITHIN)
+        near(p.read("round_logits", p.block + 1), p.reference.target.logits(rows)[len(text) - 1 :], 2 * WITHIN)
         p.round("accept")
         taken = next((i for i in range(p.block) if drafts[i + 1] != predicted[i]), p.block)
         text += [*drafts[1 : taken + 1], predicted[taken]]
-        assert p.ids("step_position") == [len(text) - 1]
+        assert p.ids("slot_position") == [len(text) - 1]
 
 
 def test_taps_may_be_a_layer_earlier(tmp_path: Path) -> None:

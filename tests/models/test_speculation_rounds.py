@@ -121,7 +121,7 @@ def check_rounds(oracle: Oracle, length: int) -> None:
         p.round("accept")
         start += taken + 1
         assert p.ids("accepted")[0][:rounds] == list(TAKEN[:rounds])
-        assert (p.ids("step_position"), p.ids("round_count")) == ([start], [rounds])
+        assert (p.ids("slot_position"), p.ids("round_count")) == ([start], [rounds])
         ring = p.ids("token_ring")[0]
         assert [ring[i % 64] for i in range(length, start + 1)] == whole[length : start + 1]
 
@@ -137,10 +137,10 @@ def check_capacity(oracle: Oracle) -> None:
     p.begin(whole[length], length)
     tokens: list[int] = []
     while len(tokens) < 60:
-        before = p.ids("step_position")[0]
+        before = p.ids("slot_position")[0]
         p.round()
         ring = p.ids("token_ring")[0]
-        tokens += [ring[i % 64] for i in range(before + 1, p.ids("step_position")[0] + 1)]
+        tokens += [ring[i % 64] for i in range(before + 1, p.ids("slot_position")[0] + 1)]
 
     assert tokens[:20] == whole[length + 1 : CAPACITY + 1]
 
@@ -161,7 +161,7 @@ def check_graph(oracle: Oracle) -> None:
     graph = p.executable.graph(calls)
     for _ in range(6):
         graph.launch()
-    reached, ring = p.ids("step_position")[0], p.ids("token_ring")[0]
+    reached, ring = p.ids("slot_position")[0], p.ids("token_ring")[0]
 
     assert p.ids("accepted")[0][:7] == [*TAKEN[:6], 0]
     assert [ring[i % 64] for i in range(length, reached + 1)] == whole[length : reached + 1]

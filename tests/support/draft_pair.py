@@ -66,14 +66,14 @@ class Pair:
 
     def read(self, name: str, rows: int) -> F32:
         """Rows of a carry, or of the logits: other workspaces are internal to a kernel."""
-        assert name == "logits" or self.executable.manifest.buffers[name].class_ == "carry"
+        assert name == "round_logits" or self.executable.manifest.buffers[name].class_ == "carry"
         found = np.asarray(self.executable.read(name))
         return found[:rows].astype(np.float32)
 
     def block_logits(self) -> F32:
         """f32 [block, vocabulary] after `draft`, without what the tokens drafted added to them."""
         added = [self.reference.bias(token) for token in self.ids("round_tokens")[: self.block]]
-        return self.read("logits", self.block) - np.stack(added)
+        return self.read("round_logits", self.block) - np.stack(added)
 
     def draft_state(self, tokens: int) -> F32:
         """f32 [tokens, layers, 2, kv_heads, head_dim]: the draft's keys and values of the first positions."""

@@ -73,7 +73,7 @@ class HostDriven(Generator):
         return [*map(int, drafts[:count]), int(predicted[count])]
 
     def _assert_at(self, token: int, position: int) -> None:
-        found = int(self.executable.read("round_tokens")[0]), int(self.executable.read("step_position")[0])
+        found = int(self.executable.read("round_tokens")[0]), int(self.executable.read("slot_position")[0])
         assert found == (token, position), f"the device's round begins with {found}, not {(token, position)}"
 
 

@@ -21,7 +21,7 @@ def assert_between_rounds(executable: Executable, ids: Sequence[int], anchor: in
     slots = -(-executable.capacity // PAGE) * PAGE
     rows = range(len(read("round_tokens")))
     before = anchor - accepted[-1] - 1
-    assert read("step_position") == [anchor]
+    assert read("slot_position") == [anchor]
     assert read("round_count") == [len(accepted)]
     assert read("round_tokens")[0] == ids[anchor]
     assert read("round_positions") == [anchor + row for row in rows]

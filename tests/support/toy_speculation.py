@@ -48,7 +48,7 @@ KERNELS: Final = {
     "target": (OUT, "out buffer<f32>", "inout ptr", IN, IN, IN, IN, "i32", "i32"),
     "project": ("inout ptr", "in buffer<f32>", IN, IN, "i32"),
     "draft": (INOUT, "inout ptr", IN, IN, IN, "i32", "i32"),
-    "begin": (OUT, OUT, OUT, "out buffer<i32>", INOUT, IN, IN, *["in buffer<i32>"] * 3, "i32"),
+    "begin": (INOUT, INOUT, OUT, "out buffer<i32>", INOUT, IN, IN, *["in buffer<i32>"] * 4, "i32"),
     "advance": (INOUT, INOUT, INOUT, "inout buffer<i32>", INOUT, IN, "i32", "i32"),
     "begin_spec": (*ROUND_OUT, OUT, "i32", "i32", "i32", IN, IN),
     "accept": (
@@ -71,9 +71,9 @@ def toy_manifest(sizes: Sizes) -> Manifest:
     seq_lens = b.input("seq_lens", "i32", [seqs])
     first_rows = b.input("cu_seqlens_q", "i32", [Add(add=(seqs, 1))])
     table, spoilt = b.weight("table", "i64", [VOCABULARY]), b.weight("spoilt", "i64", [POSITIONS + ROWS])
-    next_token = b.output("next_token", "i64", [seqs])
-    step = [b.carry(f"step_{n}", "i64", [seqs]) for n in ("token", "position", "slot")]
-    step_length, ring = b.carry("step_length", "i32", [seqs]), b.carry("token_ring", "i64", [seqs, sizes.ring])
+    row_slots, next_token = b.input("row_slots", "i32", [seqs]), b.output("next_token", "i64", [seqs])
+    step = [b.carry(name, "i64", [1]) for name in ("slot_token", "slot_position", "step_slot")]
+    step_length, ring = b.carry("step_length", "i32", [1]), b.carry("token_ring", "i64", [1, sizes.ring])
     each_row = ("round_tokens", "round_positions", "round_slots", "feature_positions", "feature_slots", "predicted")
     *of_round, predicted = (b.carry(name, "i64", [seqs * rows]) for name in each_row)
     features = b.carry("features", "f32", [tokens])
@@ -90,7 +90,7 @@ def toy_manifest(sizes: Sizes) -> Manifest:
     p.dispatch("target", next_token, unused, kv, table, *step, 1, VOCABULARY)
     p.dispatch("advance", *carries, next_token, pages, sizes.ring)
     b.program("begin", tokens=(1, 1)).dispatch(
-        "begin", *carries, token_ids, positions, block_table, seq_lens, first_rows, sizes.ring
+        "begin", *carries, token_ids, positions, block_table, seq_lens, first_rows, row_slots, sizes.ring
     )
     b.program("begin_spec", tokens=(1, 1)).dispatch("begin_spec", *round_state, token_ids, positions)
     p = b.program("draft_precompute", tokens=(rows, rows))

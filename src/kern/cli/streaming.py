@@ -33,8 +33,8 @@ def _summary(generation: Generation, generator: Generator) -> str:
         reused = f" after {generation.reused:,} reused" if generation.reused else ""
         words.append(f"prefill of {counted(prefilled, 'token')}{reused} in {generation.prefill_s * 1e3:.0f} ms")
     if generation.output_ids:
-        each = generation.ms_per_token
-        speed = f", {each:.2f} ms each: {1e3 / each:.1f} tokens/s" if each else ""
+        ms = generation.ms_per_token
+        speed = f", {ms:.2f} ms each: {1e3 / ms:.1f} tokens/s" if ms else ""
         words.append(counted(len(generation.output_ids), "token") + speed)
     if generation.accepted:
         each = f"{tokens_per_round(generation):.2f} tokens each"
