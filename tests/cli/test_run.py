@@ -334,7 +334,7 @@ def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     text = kern("inspect", tiny).out
     assert "kernels/matmul.so" in text
     assert "\nsymbols\n  tokens  1…" in text
-    assert "\n  seqs    1…1\n" in text
+    assert "\n  seqs    1…64\n" in text
     assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
     least, planned, unshared = (memory[f"workspace{which}"] for which in ("_lower_bound", "", "_unshared"))
