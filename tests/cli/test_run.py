@@ -370,6 +370,7 @@ def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:
     assert set(rows) == set(declared["buffers"])
     assert rows["block_table"] == ["block_table", "input", "i32", "[seqs,", "pages]"]
     assert "\nstates\n  kv  " in text
+    assert "\nmemory for one sequence at capacity 4096\n" in text
 
 
 def test_bench_prints_json(kern: Kern, tiny: Path) -> None:

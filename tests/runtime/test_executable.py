@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import kern
-from kern.device.host.device import HostDevice
-from kern.device.host.launch import HostPrepared
 from kern.manifest.builder import ManifestBuilder
-from kern.manifest.launches import Launch
-from kern.runtime import launch_cache, loading
 from kern.runtime.errors import Closed, NotReadable, NotWritable, UnknownName
 from kern.runtime.executable import Executable
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
@@ -284,53 +280,6 @@ def test_arrays_of_every_dtype_arrive_and_return_as_they_were(tmp_path: Path) ->
             read = executable.read(f"out_{dtype}")
             assert read.dtype == array.dtype
             np.testing.assert_array_equal(read, array)
-
-
-def test_more_values_than_launch_lists_are_kept_run_right(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    most = 20
-    monkeypatch.setattr(launch_cache, "MAX_ENTRIES", most)
-    starts = [*range(most + 1), 0, most]
-    with kern.load(toy, capacity=most + 1) as executable:
-        for turn, start in enumerate(starts):
-            executable.write("x", rows(1, seed=turn), {"rows": 1})
-            executable.run("step", {"rows": 1, "start": start})
-        assert executable.read("count") == len(starts)
-        executable.run("recall", {"start": most})
-        last = {start: turn for turn, start in enumerate(starts)}
-        expected = sum(gained(rows(1, seed=last[start]), WEIGHTS)[0] for start in range(most))
-        np.testing.assert_array_equal(executable.read("kept"), expected)
-
-
-class PreparingDevice(HostDevice):
-    """Counts the launch lists that are prepared."""
-
-    prepared = 0
-
-    def prepare(self, launches: Sequence[Launch]) -> HostPrepared:
-        self.prepared += 1
-        return super().prepare(launches)
-
-
-def test_each_of_300_values_is_prepared_once(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "open_device", lambda name, tune: device)
-    device = PreparingDevice()
-    every = [{"rows": rows, "start": start} for rows in range(1, ROWS + 1) for start in range(19)]
-    with kern.load(toy, capacity=CAPACITY) as executable:
-        for turn in range(2):
-            for values in every if turn else reversed(every):
-                executable.run("fill", values)
-        assert executable.read("count") == 2 * len(every)
-    assert device.prepared == len(every) > 300
-
-
-def test_the_lists_that_were_used_last_are_kept(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_cache, "MAX_ENTRIES", 3)
-    monkeypatch.setattr(loading, "open_device", lambda name, tune: device)
-    device = PreparingDevice()
-    with kern.load(toy, capacity=CAPACITY) as executable:
-        for start in (0, 1, 2, 0, 3, 0, 4, 0):
-            executable.run("step", {"rows": 1, "start": start})
-    assert device.prepared == 5
 
 
 def test_check_runs_launch_by_launch_and_gives_the_same(toy: Path) -> None:
