@@ -142,7 +142,7 @@ class Schedule:
             self._leave(member)
         self._admit()
         fills = [self._fills(each) for each in self.running]
-        # Where prompts need calls of their own, these and steps take turns.
+        # Where a call has either prompts or steps, these take turns.
         self._filled = any(fills) and (self._mixed or all(fills) or not self._filled)
         return self._fill() if self._filled else self._step()
 
