@@ -197,6 +197,14 @@ def test_prompts_can_be_computed_so_that_all_members_begin_together() -> None:
     )
 
 
+@pytest.mark.parametrize(("prompt", "count"), [(40, 2), (20, 40)])
+def test_a_pool_without_room_for_a_member_alone_is_an_error(prompt: int, count: int) -> None:
+    schedule = schedule_of(2, 2)
+    schedule.add(Member([1] * prompt, prompt + count))
+    with pytest.raises(PoolExhausted):
+        list(decode(Device(2, 2, late=False), schedule))
+
+
 def test_a_page_is_given_once_until_it_is_released() -> None:
     pool = PagePool(5)
     assert pool.allocate(3) == [0, 1, 2]

@@ -30,7 +30,7 @@ class HostDriven(Generator):
 
     def tokens(self, schedule: Schedule, accepted: list[int]) -> Iterator[Chosen]:
         (member,) = schedule.waiting
-        if self.calls.mixed and not self.spec:
+        if self.mixed and not self.spec:
             yield self._first(member)
         else:
             self.fill(member.ids[:-1], member.computed)

@@ -21,7 +21,6 @@ from kern.contracts.text import (
     row_buckets,
     token_buckets,
 )
-from kern.contracts.text_checks import check_batches
 from kern.engine.choices import NO_TOKEN
 from kern.engine.decoding import Ring
 from kern.engine.schedule import Plan, pages_of
@@ -83,23 +82,18 @@ class Calls:
     """Calls on the state of an executable, which belongs to one text or batch at a time, the last one started.
 
     `capacity` is the number of tokens of one sequence whose state fits: the executable's capacity, or the pool or the
-    model's positions if these are fewer. `slots` is the number of sequences that may run at once. With `mixed`, one
-    call can compute prompts, choose their first tokens and continue other sequences. With `ahead`, the device takes
-    each token from the call that chose it; without, the host has to read it first.
+    model's positions if these are fewer. With `ahead`, the device takes each token from the call that chose it;
+    without, the host has to read it first.
     """
 
-    def __init__(self, executable: Executable, settings: TextSettings, *, eager: bool = False) -> None:
-        """`settings` must have been checked against the executable's manifest. With `eager`, no graphs are recorded.
+    def __init__(self, executable: Executable, settings: TextSettings, *, slots: int = 1, eager: bool = False) -> None:
+        """`settings` must have been checked against the executable's manifest, as must `slots`, the most sequences.
 
-        Raises ContractError if the manifest has the programs for several sequences, but they are not usable.
+        With `eager`, no graphs are recorded.
         """
-        self.executable = executable
+        self.executable, self.slots = executable, slots
         self.pages = executable.pool_tokens // PAGE
         self.capacity = min(executable.capacity, settings.positions, self.pages * PAGE)
-        self.mixed = {"begin", "step"} <= executable.manifest.programs.keys()
-        self.slots = check_batches(executable.manifest, settings) if self.mixed else 1
-        if any(state.bytes is not None for state in executable.manifest.states.values()):
-            self.slots = min(self.slots, executable.sequences)
         self.ahead = "begin" in executable.manifest.programs
         self._width = pages_of(self.capacity)
         self._eager = eager

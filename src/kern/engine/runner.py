@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from kern.contracts.text import TextSettings, round_calls
-from kern.contracts.text_checks import check_generation, check_speculation
+from kern.contracts.text_checks import check_batches, check_generation, check_speculation
 from kern.engine.calls import Rows, SizedCall
 from kern.engine.decoding import decode, steps_per_read
 from kern.engine.pages import PagePool
@@ -37,15 +37,17 @@ class Runner:
 
         `graphs` lists the calls that were recorded as graphs, by program and tokens; with `eager`, none. Steps of more
         than one sequence are recorded when they are first run. With `spec`, the manifest's draft model proposes tokens,
-        which changes the speed only; `rows` is the maximum number of tokens per round, 1 without. Raises ContractError
-        and PromptError.
+        which changes the speed only; `rows` is the maximum number of tokens per round, 1 without. `mixed` says that one
+        call can compute prompts, choose their first tokens and continue other sequences. Raises ContractError and
+        PromptError.
         """
         check_generation(executable.manifest, settings)
         self.executable, self.settings, self.spec = executable, settings, spec
         self.rows = check_speculation(executable.manifest, settings) if spec else 1
-        self.sequence = PagedSequence(executable, settings, eager=eager)
+        self.mixed = {"begin", "step"} <= executable.manifest.programs.keys()
+        self.sequence = PagedSequence(executable, settings, slots=self._slots(), eager=eager)
         self.calls = self.sequence.calls
-        self._most = min(map(self.calls.most_tokens, ("prefill", "step") if self.calls.mixed else ("prefill",)))
+        self._most = min(map(self.calls.most_tokens, ("prefill", "step") if self.mixed else ("prefill",)))
         self._chunk = min(CHUNK, self._most) if chunk is None else as_integer(chunk) or 0
         if not 1 <= self._chunk <= self._most:
             raise PromptError(f"the chunk is {chunk!r} tokens", f"give 1 to {self._most}, the limit of program prefill")
@@ -65,6 +67,12 @@ class Runner:
         """The maximum number of tokens of a prompt and its continuation, without the last one, which needs no state."""
         return self.calls.capacity
 
+    def _slots(self) -> int:
+        """The sequences that may run at once. Raises ContractError if the programs for several are not usable."""
+        slots = check_batches(self.executable.manifest, self.settings) if self.mixed else 1
+        per_sequence = any(state.bytes is not None for state in self.executable.manifest.states.values())
+        return min(slots, self.executable.sequences) if per_sequence else slots
+
     def schedule(self, clock: Callable[[], float] = time.perf_counter) -> Schedule:
         """A schedule of calls in the whole pool, for one batch."""
         return Schedule(
@@ -72,7 +80,7 @@ class Runner:
             slots=self.calls.slots,
             chunk=self._chunk,
             rows=self._most,
-            mixed=self.calls.mixed,
+            mixed=self.mixed,
             ticks=steps_per_read(self.executable) if self.calls.ahead else 1,
             clock=clock,
         )

@@ -91,7 +91,7 @@ class Schedule:
 
     A running member gets pages as it grows. If none are free, the one admitted last loses its pages and waits; it is
     admitted again as soon as there is room, and its state is computed again from its ids. So a member never ends early
-    because of others. The pool must have room for the longest member alone.
+    because of others. The pool must have room for the longest member alone; `plan` raises PoolExhausted if it has not.
 
     A slot and pages are given to another member at once: calls run in the order of their launch, so those of the former
     owner are over before the first one of the new owner.
@@ -192,8 +192,8 @@ class Schedule:
         """Admit members while there are slots, and pages for what they have and a page for each that runs."""
         while self.waiting and self._slots:
             member = self.waiting[0]
-            needed = pages_of(member.length)
-            if len(member.ids) < member.length or self.pool.free < needed + len(self.running):
+            needed, others = pages_of(member.length), len(self.running)
+            if len(member.ids) < member.length or (others and self.pool.free < needed + others):
                 return
             member.slot, member.pages = self._slots.pop(), self.pool.allocate(needed)
             member.admitted = member.admitted or self.clock()
@@ -205,7 +205,7 @@ class Schedule:
             needed = pages_of(member.computed + ticks) - len(member.pages)
             if member.slot < 0 or self._fills(member) or needed <= 0:
                 continue
-            while needed > self.pool.free and member.slot >= 0:
+            while needed > self.pool.free and member.slot >= 0 and len(self.running) > 1:
                 self._preempt(self.running[-1])
             if member.slot >= 0:
                 ahead = min(GROW, pages_of(member.end - 1) - len(member.pages))

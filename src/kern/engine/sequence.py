@@ -26,10 +26,10 @@ Sized: TypeAlias = tuple[str, int]
 class PagedSequence:
     """The only sequence of a text, in slot 0. Page i of the sequence is page i of the pool."""
 
-    def __init__(self, executable: Executable, settings: TextSettings, *, eager: bool = False) -> None:
-        """`settings` must have been checked against the executable's manifest. With `eager`, no graphs are recorded."""
+    def __init__(self, executable: Executable, settings: TextSettings, *, slots: int = 1, eager: bool = False) -> None:
+        """The parameters are those of `Calls`, which other texts may use for several sequences."""
         self.executable = executable
-        self.calls = Calls(executable, settings, eager=eager)
+        self.calls = Calls(executable, settings, slots=slots, eager=eager)
         self.capacity = self.calls.capacity
         self.pages = list(range(pages_of(self.capacity)))
 
