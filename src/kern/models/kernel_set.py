@@ -89,7 +89,7 @@ def cuda_kernel_set(
 
 
 def resolved_target(target: str) -> str:
-    """The target, and for `auto` that of this machine's GPU, or `host` where it has none."""
+    """The target, and for `auto` that of this machine's GPU, or `host` if there is no GPU."""
     if target != "auto":
         return target
     try:
