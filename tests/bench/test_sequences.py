@@ -47,7 +47,7 @@ def test_all_sequences_are_in_each_step_at_the_same_position(
     timed = Window(60, 40)
     plans: list[Plan] = []
     with load(tiny, capacity=timed.tokens, pool_tokens=8 * 112) as executable:
-        generator = Generator(executable, Tokenizer.load(tiny))
+        generator = Generator(executable, Tokenizer.load(tiny), chunk=16)
         launch = generator.calls.launch
 
         def noted(plan: Plan) -> str:
@@ -63,6 +63,7 @@ def test_all_sequences_are_in_each_step_at_the_same_position(
     assert all(len({part.start for part in plan.parts}) == 1 for plan in steps)
     # The graphs alone: the warm-up step by step, then groups; with the first step of a batch, positions begin again.
     ends = [place for place, plan in enumerate(plans) if plan.kind == "step"]
+    assert len(ends) == 2
     alone = plans[ends[0] : ends[1]]
     groups = [plan for plan in alone if plan.ticks > 1]
     assert len(groups) == GROUPS

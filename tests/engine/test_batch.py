@@ -28,6 +28,8 @@ from support.greedy import assert_same
 from support.late import Slow
 from support.page_digests import differing, page_digests
 from support.tiny import SEED, prompt, tiny_reference
+from support.toy_speculation import continuation, write_toy
+from support.toy_speculation import settings as toy_settings
 
 CAPACITY = 96
 SEQUENCES = 5
@@ -332,3 +334,25 @@ def test_what_only_one_prompt_can_have_is_refused_for_several(tiny: Path, execut
         runner.generate([prompt(5), prompt(6)], after=first)  # type: ignore[call-overload]
     with pytest.raises(NoTokenizer):
         runner.generate(["hello", "you"])
+
+
+def test_speculation_runs_one_prompt_and_refuses_several(tmp_path: Path) -> None:
+    with load(write_toy(tmp_path / "toy"), capacity=128) as executable:
+        speculating = Generator(executable, Tokenizer(toy_settings(), None), spec=True)
+        with pytest.raises(PromptError, match="there are 2 prompts, and speculation runs one at a time"):
+            speculating.generate([[1, 2], [3]])
+        batch = speculating.generate([[1, 2]], max_tokens=9)
+        run(batch)
+
+    assert batch.generations[0].output_ids == continuation([1, 2], 9)
+    assert batch.generations[0].accepted == [7, 7]
+
+
+def test_a_folder_without_mixed_calls_runs_prompts_one_after_another(tmp_path: Path) -> None:
+    prompts = [[1, 2], [3], [4, 5, 6]]
+    with load(write_toy(tmp_path / "toy"), capacity=128) as executable:
+        batch = Generator(executable, Tokenizer(toy_settings(), None)).generate(prompts, max_tokens=9)
+        order = run(batch)
+
+    assert order == sorted(order)
+    assert [each.output_ids for each in batch.generations] == [continuation(ids, 9) for ids in prompts]

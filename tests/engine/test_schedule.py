@@ -118,14 +118,15 @@ def test_each_sequence_gets_the_ids_that_it_has_alone(
 def test_a_member_that_loses_its_pages_is_computed_again_and_the_first_ones_are_not() -> None:
     device = Device(8, 3, late=True)
     members = [Member([index] * 20, 20 + 40) for index in range(3)]
+    last = Member([9] * 16, 18)
 
-    run(device, schedule_of(8, 3), members)
+    run(device, schedule_of(8, 3), [*members, last])
 
-    fills = [
-        sum(part.member is each and part.start == 0 for plan in device.calls for part in plan.parts) for each in members
-    ]
+    begun = [part.member for plan in device.calls for part in plan.parts if part.start == 0]
+    fills = [begun.count(member) for member in members]
     assert fills[0] == 1
     assert fills[2] > 1
+    assert begun.index(last) == len(begun) - 1, "who was there first continues before the next one begins"
     assert all(each.ids[20:] == continuation([index] * 20, 40) for index, each in enumerate(members))
 
 

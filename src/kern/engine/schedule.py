@@ -91,7 +91,7 @@ class Schedule:
 
     A running member gets pages as it grows. If none are free, the one admitted last loses its pages and waits; it is
     admitted again as soon as there is room, and its state is computed again from its ids. So a member never ends early
-    because of others. The pool must have room for the longest member alone; `plan` raises PoolExhausted if it has not.
+    because of others. The pool must have room for the longest member alone, or `plan` raises PoolExhausted.
 
     A slot and pages are given to another member at once: calls run in the order of their launch, so those of the former
     owner are over before the first one of the new owner.
