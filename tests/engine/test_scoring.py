@@ -18,7 +18,7 @@ from kern.text import Tokenizer
 from support.tiny import prompt, tiny_reference
 
 
-@pytest.mark.parametrize("length", [2, 64, 65, 66, 150, 512, 513, 514, 600])
+@pytest.mark.parametrize("length", [2, 64, 65, 66, 150, 512, 513, 514, 900])
 def test_the_score_is_the_references(tiny: Path, length: int) -> None:
     ids = prompt(length, seed=length)
     with load(tiny, capacity=length - 1) as executable:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 from kern.manifest.counts import counted
 from kern.manifest.errors import KernError, variant
@@ -13,11 +13,11 @@ WrongPage = variant(KernError, "wrong-page", "A page was released that is not in
 
 
 class PagePool:
-    """Pages 0 … `size` - 1. The first ones allocated are 0, 1, 2, …; then the page that has been free the longest."""
+    """Pages 0 … `size` - 1. Those with the lowest numbers are allocated first: one sequence alone gets 0, 1, 2, …"""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._free = deque(range(size))
+        self._free = list(range(size))
         self._used = bytearray(size)
 
     @property
@@ -32,7 +32,7 @@ class PagePool:
                 f"{counted(count, 'page')} were requested and {self.free} of {self.size} are free",
                 "release pages first, or load with a larger pool_tokens",
             )
-        pages = [self._free.popleft() for _ in range(count)]
+        pages = [heappop(self._free) for _ in range(count)]
         for page in pages:
             self._used[page] = 1
         return pages
@@ -43,4 +43,4 @@ class PagePool:
             if not 0 <= page < self.size or not self._used[page]:
                 raise WrongPage(f"page {page} of {self.size} is not in use", "release each allocated page once")
             self._used[page] = 0
-            self._free.append(page)
+            heappush(self._free, page)
