@@ -9,6 +9,7 @@ from typing import Final
 from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
 from kern.kernels.implementation import (
+    ADD_FIND,
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
     ARGMAX_PARTS,
@@ -16,7 +17,7 @@ from kern.kernels.implementation import (
     Grid,
     argmax_entry,
 )
-from kern.manifest.expressions import CeilDiv, Expr, Sym
+from kern.manifest.expressions import CeilDiv, Expr, Mul, Sym
 from kern.manifest.types import OPERATOR_PREFIX, Dim3, Kernel, Scratch, Step
 
 ROW_THREADS: Final = (256, 1, 1)
@@ -71,11 +72,12 @@ class Launches:
         return self.over_splits(entry, "attention_decode", SEQS, 1, combine)
 
     def attention_rows(self, name: str) -> Kernel:
-        """Attention of a round's rows, a block for some pairs of a row and a query head."""
-        entry = self.split_entry(name, self.plan.sizes.kv_heads, self.pairs)
+        """Attention of a round's rows, a block for some pairs of a row and a query head of a sequence."""
+        entry = self.split_entry(name, SEQS, self.plan.sizes.kv_heads, self.pairs)
         blocks, rows = -(-self.pairs // _PAIRS_PER_BLOCK), self.plan.round_rows
-        combine = "attention_rows_combine", ("tokens", "pages", "q_heads", "kv_heads"), rows
-        return self.over_splits(entry, "attention_rows", blocks, rows, combine)
+        taken = "tokens", "seqs", "pages", "q_heads", "kv_heads"
+        combine = "attention_rows_combine", taken, Mul(mul=(SEQS, rows))
+        return self.over_splits(entry, "attention_rows", Mul(mul=(SEQS, blocks)), rows, combine)
 
     def split_entry(self, name: str, *queries: Expr) -> Entry:
         """An entry with scratch for sums over each split of the context, laid out by `queries`."""
@@ -120,7 +122,7 @@ class Launches:
     def markov(self) -> Kernel:
         """One step of a draft's chain: each block's share of the logits and its maximum, then the maximum of all."""
         blocks, threads = self.plan.matvec_blocks, (self.plan.matvec_threads, 1, 1)
-        entry = argmax_entry("markov_argmax", blocks)
+        entry = argmax_entry("markov_argmax", SEQS, blocks)
         _, *inputs = entry.interface
         add = self.step(
             entry,
@@ -131,7 +133,7 @@ class Launches:
             threads,
             shared_mem=self.plan.markov_shared_mem,
         )
-        return entry.kernel(add, self.choose(entry, 1, blocks))
+        return entry.kernel(add, self.choose(entry, SEQS, blocks, "rows"))
 
     def argmax(self, name: str, rows: Sym) -> Kernel:
         """The index of the maximum of each row."""
@@ -139,9 +141,16 @@ class Launches:
         find = self.step(entry, "logits", "argmax_partial", ARGMAX_FIND, (ARGMAX_PARTS, rows, 1), ROW_THREADS)
         return entry.kernel(find, self.choose(entry, rows, ARGMAX_PARTS))
 
-    def choose(self, entry: Entry, rows: Expr, parts: int) -> Step:
-        """The maximum of the parts of each row."""
-        return self.step(entry, "logits", "argmax_final", (*ARGMAX_CHOOSE, str(parts)), (rows, 1, 1), (32, 1, 1))
+    def add_argmax(self) -> Kernel:
+        """The same of a sum, in one row of each sequence's."""
+        entry = argmax_entry("add_argmax", SEQS, ARGMAX_PARTS)
+        find = self.step(entry, "logits", "add_argmax_partial", ADD_FIND, (ARGMAX_PARTS, SEQS, 1), ROW_THREADS)
+        return entry.kernel(find, self.choose(entry, SEQS, ARGMAX_PARTS, "rows"))
+
+    def choose(self, entry: Entry, rows: Expr, parts: int, apart: str = "1") -> Step:
+        """The maximum of the parts of each row; results are `apart` places apart."""
+        takes = *ARGMAX_CHOOSE, str(parts), apart
+        return self.step(entry, "logits", "argmax_final", takes, (rows, 1, 1), (32, 1, 1))
 
     def step(
         self,

@@ -59,8 +59,9 @@ def _round_entries(launch: Launches) -> dict[str, Kernel]:
         "down_matmul_add_draft": launch.matvec("down_matmul_add_draft", "down_matmul_add", draft, rows),
         "matmul_acc_f32": operator("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
         "argmax_rows": launch.argmax("argmax_rows", TOKENS),
-        "begin_spec": launch.single("begin_spec", "speculation", (1, 1, 1), (32, 1, 1), chained=False),
-        "accept": launch.single("accept", "speculation", (1, 1, 1), (32, 1, 1)),
+        "begin_spec": launch.single("begin_spec", "speculation", (SEQS, 1, 1), (32, 1, 1), chained=False),
+        "lay_round": launch.single("lay_round", "speculation", (SEQS, 1, 1), (32, 1, 1)),
+        "accept": launch.single("accept", "speculation", (SEQS, 1, 1), (32, 1, 1)),
     }
 
 
@@ -99,5 +100,6 @@ def _token_entries(launch: Launches) -> dict[str, Kernel]:
         "argmax": launch.argmax("argmax", SEQS),
         "advance": launch.single("advance", "feedback", once, (32, 1, 1)),
         "to_bf16": launch.single("to_bf16", "rows", row, ROW_THREADS),
+        "add_argmax": launch.add_argmax(),
         "gather_bf16": launch.single("gather_bf16", "rows", (SEQS, 1, 1), ROW_THREADS),
     }
