@@ -73,12 +73,12 @@ def check_intermediates(p: Pair, length: int) -> None:
     p.check_draft_state(ids, WITHIN)
     context = p.draft_state(length)
     p.begin(anchor, length)
-    p.round("draft_precompute", "draft")
+    p.round("draft")
 
     np.testing.assert_array_equal(p.draft_state(length), context)
     near(p.block_logits(), reference.logits(ids, anchor), 2 * WITHIN)
     drafts = p.ids("round_tokens")
-    assert drafts == [anchor, *p.read("logits", p.block).argmax(1).tolist()]
+    assert drafts == [anchor, *p.read("round_logits", p.block).argmax(1).tolist()]
     _same_up_to_a_near_tie(drafts[1:], *reference.tokens(ids, anchor))
 
 
@@ -95,7 +95,7 @@ def test_a_context_in_pieces_is_that_at_once(pair: Callable[[str], Pair], case: 
     def block(chunks: Sequence[int]) -> F32:
         p.prefill(ids, chunks)
         p.begin(anchor, len(ids))
-        p.round("draft_precompute", "draft")
+        p.round("draft")
         return p.block_logits()
 
     near(block([chunk] * (40 // chunk)), block([40]), WITHIN)
@@ -111,18 +111,18 @@ def check_rounds(p: Pair) -> None:
     p.begin(anchor, len(ids))
     text = [*ids, anchor]
     for _ in range(9):
-        p.round("draft_precompute", "draft")
+        p.round("draft")
         p.check_draft_state(text[:-1], 2 * WITHIN)
         near(p.block_logits(), p.reference.logits(text[:-1], text[-1]), 2 * WITHIN)
         p.round("verify")
         drafts, predicted = (p.ids(name) for name in ("round_tokens", "predicted"))
         rows = [*text, *drafts[1:]]
         near(p.read("features", p.block + 1), p.reference.features(rows)[len(text) - 1 :], 2 * WITHIN)
-        near(p.read("logits", p.block + 1), p.reference.target.logits(rows)[len(text) - 1 :], 2 * WITHIN)
-        p.round("accept")
+        near(p.read("round_logits", p.block + 1), p.reference.target.logits(rows)[len(text) - 1 :], 2 * WITHIN)
+        p.round("accept", "draft_precompute")
         taken = next((i for i in range(p.block) if drafts[i + 1] != predicted[i]), p.block)
         text += [*drafts[1 : taken + 1], predicted[taken]]
-        assert p.ids("step_position") == [len(text) - 1]
+        assert p.ids("slot_position") == [len(text) - 1]
 
 
 def test_taps_may_be_a_layer_earlier(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from kern.checkpoints.config import preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.contracts.text import round_calls
 from support.draft_pair import CAPACITY, Pair, near
 from support.draft_reference import DraftReference, draft_config, draft_tensors
 from support.reference import Reference
@@ -110,7 +111,7 @@ def check_rounds(oracle: Oracle, length: int) -> None:
     p.begin(oracle.first, length)
     start = length
     for rounds, taken in enumerate(TAKEN, 1):
-        p.round("draft_precompute", "draft")
+        p.round("draft")
         p.check_draft_state(whole[:start], WITHIN)
         near(p.block_logits(), p.reference.logits(whole[:start], whole[start]), WITHIN)
         drafts = p.ids("round_tokens")
@@ -118,10 +119,10 @@ def check_rounds(oracle: Oracle, length: int) -> None:
         assert taken == p.block or drafts[taken + 1] != whole[start + taken + 1]
         p.round("verify")
         assert p.ids("predicted")[: taken + 1] == whole[start + 1 : start + taken + 2]
-        p.round("accept")
+        p.round("accept", "draft_precompute")
         start += taken + 1
         assert p.ids("accepted")[0][:rounds] == list(TAKEN[:rounds])
-        assert (p.ids("step_position"), p.ids("round_count")) == ([start], [rounds])
+        assert (p.ids("slot_position"), p.ids("round_count")) == ([start], [rounds])
         ring = p.ids("token_ring")[0]
         assert [ring[i % 64] for i in range(length, start + 1)] == whole[length : start + 1]
 
@@ -137,10 +138,10 @@ def check_capacity(oracle: Oracle) -> None:
     p.begin(whole[length], length)
     tokens: list[int] = []
     while len(tokens) < 60:
-        before = p.ids("step_position")[0]
+        before = p.ids("slot_position")[0]
         p.round()
         ring = p.ids("token_ring")[0]
-        tokens += [ring[i % 64] for i in range(before + 1, p.ids("step_position")[0] + 1)]
+        tokens += [ring[i % 64] for i in range(before + 1, p.ids("slot_position")[0] + 1)]
 
     assert tokens[:20] == whole[length + 1 : CAPACITY + 1]
 
@@ -152,16 +153,13 @@ def test_a_round_of_one_graph_is_the_programs_one_by_one(oracle: Oracle) -> None
 def check_graph(oracle: Oracle) -> None:
     p, length = oracle.pair, 9
     whole = oracle.text([7] * length + [oracle.first], 60)
-    calls = [
-        (name, {"tokens": p.block if name == "draft" else p.block + 1, "seqs": 1, "pages": p.pages})
-        for name in ("draft_precompute", "draft", "verify", "accept")
-    ]
+    calls = [(name, p.values(tokens)) for name, tokens in round_calls(p.block + 1)]
     p.prefill(whole[:length])
     p.begin(whole[length], length)
     graph = p.executable.graph(calls)
     for _ in range(6):
         graph.launch()
-    reached, ring = p.ids("step_position")[0], p.ids("token_ring")[0]
+    reached, ring = p.ids("slot_position")[0], p.ids("token_ring")[0]
 
     assert p.ids("accepted")[0][:7] == [*TAKEN[:6], 0]
     assert [ring[i % 64] for i in range(length, reached + 1)] == whole[length : reached + 1]

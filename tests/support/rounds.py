@@ -21,14 +21,14 @@ def assert_between_rounds(executable: Executable, ids: Sequence[int], anchor: in
     slots = -(-executable.capacity // PAGE) * PAGE
     rows = range(len(read("round_tokens")))
     before = anchor - accepted[-1] - 1
-    assert read("step_position") == [anchor]
+    assert read("slot_position") == [anchor]
     assert read("round_count") == [len(accepted)]
-    assert read("round_tokens")[0] == ids[anchor]
-    assert read("round_positions") == [anchor + row for row in rows]
-    assert read("round_slots") == [anchor + row if anchor + row < slots else -1 for row in rows]
-    # Both states now reach up to the anchor, whose own is not written yet.
-    assert read("feature_positions") == [before + row for row in rows]
-    assert read("feature_slots") == [before + row if row <= accepted[-1] else -1 for row in rows]
+    assert read("slot_token") == [ids[anchor]]
+    # The rows of the round that is over. Both states now reach up to the anchor, whose own is not written yet.
+    assert read("round_tokens")[0] == ids[before]
+    assert read("round_positions") == [before + row for row in rows]
+    kept = [row <= accepted[-1] and before + row < slots for row in rows]
+    assert read("round_slots") == [before + row if kept[row] else -1 for row in rows]
     counts = read("accepted")
     recent = range(max(0, len(accepted) - len(counts)), len(accepted))
     assert [counts[place % len(counts)] for place in recent] == [accepted[place] for place in recent]

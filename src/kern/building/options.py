@@ -10,6 +10,7 @@ from kern.checkpoints.config import FAMILIES, TransformerConfig
 from kern.manifest.errors import KernError, variant
 from kern.models.buffers import MAX_SEQUENCES, Limits
 from kern.models.speculation.draft import RANDOM
+from kern.models.speculation.programs import MAX_SPECULATED
 
 KNOWN_MODELS: Final = ("smollm2",)
 
@@ -73,9 +74,10 @@ class BuildOptions:
             raise BuildError("--taps-before needs a draft", "give --draft, or leave --taps-before out")
         if self.draft is not None and self.capture is not None:
             raise BuildError("a draft runs on kern's own kernels only", "leave either --draft or --capture out")
-        if self.draft is not None and self.sequences != 1:
+        if self.draft is not None and self.sequences > MAX_SPECULATED:
             raise BuildError(
-                f"a draft serves one sequence, and --sequences is {self.sequences}", "leave --sequences or --draft out"
+                f"a draft serves up to {MAX_SPECULATED} sequences at once, and --sequences is {self.sequences}",
+                f"give --sequences {MAX_SPECULATED} or fewer, or leave --draft out",
             )
         if self.sequences > MAX_SEQUENCES:
             raise BuildError(
@@ -108,10 +110,11 @@ class BuildOptions:
 
     def check_chunk(self, config: TransformerConfig, round_rows: int | None) -> None:
         """Raises BuildError for a chunk that is too large for the model, or too small for a round of its draft."""
-        if round_rows is not None and round_rows > self.chunk:
+        rows = (round_rows or 0) * self.sequences
+        if rows > self.chunk:
             raise BuildError(
-                f"a round of this draft has {round_rows} tokens, and --chunk allows {self.chunk}",
-                f"give --chunk {round_rows} or more",
+                f"a round of this draft has {rows} tokens, and --chunk allows {self.chunk}",
+                f"give --chunk {rows} or more",
             )
         if self.chunk > max(config.max_positions, Limits().chunk):
             raise BuildError(

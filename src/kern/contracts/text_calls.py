@@ -15,9 +15,11 @@ from kern.manifest.types import Buffer, Manifest
 
 _GIVEN: Final = (TOKENS.sym, SEQS.sym, PAGES.sym)
 _INPUTS: Final = frozenset(each.name for each in STEP_INPUTS)
+_ROWS: Final = frozenset({"row_slots"})
+"""What says which sequences the rows of a call are."""
 _UNCHANGED: Final = frozenset({"block_table", "cu_seqlens_q"})
 """Inputs that are the same in each step of a sequence: the only ones that a self-feeding program may read."""
-_IDS: Final = ("token_ids", "step_token", "round_tokens")
+_IDS: Final = ("token_ids", "step_token", "slot_token", "round_tokens")
 """Buffers of ids that are looked up in the embedding."""
 
 
@@ -50,10 +52,15 @@ def speculation_calls(rows: int) -> tuple[TextCall, ...]:
     writes = {
         "draft": ("round_tokens",),
         "verify": ("predicted",),
-        "accept": ("accepted", "token_ring", "round_tokens", "step_position"),
+        "accept": ("accepted", "token_ring", "slot_token", "slot_position"),
     }
-    begin = TextCall("begin_spec", 1, reads=("token_ids",), writes=("round_tokens", "round_count"))
-    calls = (TextCall(name, tokens, _UNCHANGED, writes=writes.get(name, ())) for name, tokens in round_calls(rows))
+    reads = {"accept": ("row_slots",)}
+    begun = "slot_token", "slot_position", "round_count"
+    begin = TextCall("begin_spec", 1, _INPUTS | _ROWS, reads=("token_ids", "row_slots"), writes=begun)
+    calls = (
+        TextCall(name, tokens, _UNCHANGED | _ROWS, reads=reads.get(name, ()), writes=writes.get(name, ()))
+        for name, tokens in round_calls(rows)
+    )
     return begin, *calls
 
 

@@ -11,6 +11,7 @@ from kern.contracts.text import (
     PAGES,
     READ_EVERY,
     ROUND,
+    ROUND_ROWS,
     SCORING,
     SEQS,
     STEP_INPUTS,
@@ -139,8 +140,7 @@ def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
     return (
         BufferRequirement("round_tokens", "carry", "i64", each_row),
         BufferRequirement("predicted", "carry", "i64", each_row),
-        BufferRequirement("accepted", "carry", "i32", (SEQS, None)),
-        BufferRequirement("round_count", "carry", "i64", (SEQS,)),
+        *ROUND_ROWS,
     )
 
 

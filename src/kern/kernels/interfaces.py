@@ -177,7 +177,7 @@ _SPECULATION: Final = {
         "next: out i64, logits: inout f32, before: in i64, w1: in bf16, w2: in bf16, seqs vocabulary rank rows: i32"
     ),
     # the same, where delta [seqs, vocabulary] is what to add
-    "add_argmax": "next: out i64, logits: inout f32, delta: in f32, seqs vocabulary rows: i32",
+    "add_argmax": "next: out i64, logits: inout f32, delta: in f32, vocabulary rows: i32",
     # With `block` drafts per round, the rows of a sequence are the anchor, its last token, and its drafts. Row r of
     # row_slots [seqs] is the sequence of that slot; -1: padding. By slot: slot_token, slot_position, round_count
     # [sequences], token_ring and accepted [sequences, ring].
