@@ -63,7 +63,7 @@ def _path(following: NDArray[np.int64], clear: NDArray[np.bool_], first: int) ->
     return path
 
 
-def made(folder: Path, target: str) -> Oracle:
+def made(folder: Path, target: str, **options: Any) -> Oracle:
     checkpoint = LastTokenOnly(CONFIG, 7)
     model = Reference(CONFIG, cache(checkpoint.tensor))
     config = draft_config(model, target_layer_ids=[0, 2], markov_rank=CONFIG.hidden)
@@ -88,7 +88,7 @@ def made(folder: Path, target: str) -> Oracle:
         "markov_head.markov_w1.weight": rows[known],
         "markov_head.markov_w2.weight": checkpoint.tensor("lm_head.weight"),
     }
-    pair = Pair(folder, checkpoint, DraftReference(config, tensors, model), target=target)
+    pair = Pair(folder, checkpoint, DraftReference(config, tensors, model), target=target, **options)
     return Oracle(pair, following, path[0])
 
 

@@ -154,10 +154,12 @@ struct TokenRows {
     uint4 chunk[CHUNKS] = {};
 
     __device__ TokenRows(const bf16* table, const i64* before, int seqs, int stride) {
-        int s = lane_index() / 4;
+        __shared__ i64 tokens[TILE];
+        int s = lane_index() / 4, mine = threadIdx.x;
+        if (mine < seqs) tokens[mine] = row_of(load_fresh<i64>(before + static_cast<i64>(mine) * stride));
+        sync_workers();
         if (s >= seqs) return;
-        i64 token = row_of(load_fresh<i64>(before + static_cast<i64>(s) * stride));
-        const bf16* from = table + token * RANK + lane_index() % 4 * LANE_K;
+        const bf16* from = table + tokens[s] * RANK + lane_index() % 4 * LANE_K;
 #pragma unroll
         for (int i = 0; i < CHUNKS; i++) chunk[i] = *reinterpret_cast<const uint4*>(from + i * CHUNK);
     }
