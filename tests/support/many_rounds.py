@@ -27,7 +27,7 @@ class Spoken:
 
 
 class Together:
-    """Sequences by their slots, each on pages of its own, which lie anywhere in the pool."""
+    """Sequences by their slots, whose pages lie anywhere in the pool."""
 
     def __init__(self, folder: Path, executable: Executable, rng: np.random.Generator, *, eager: bool = False) -> None:
         settings, self.executable = Tokenizer.load(folder).settings, executable

@@ -50,12 +50,14 @@ class Speculation:
 
     def programs(self) -> None:
         """All programs that the target alone does not have."""
+        widths = tuple(self._widths())
         self.begin_spec()
-        for wide, seqs in self._widths():
-            self.draft(wide, seqs)
-            self.verify(wide, seqs)
-            self.draft_precompute(wide, seqs)
+        for program in (self.draft, self.verify):
+            for wide, seqs in widths:
+                program(wide, seqs)
         self.accept()
+        for wide, seqs in widths:
+            self.draft_precompute(wide, seqs)
 
     def _widths(self) -> Iterator[tuple[bool, tuple[int, int]]]:
         """Of the programs that run layers: whether they are for many rows, and for how many sequences."""
