@@ -17,14 +17,14 @@ from support.toy_speculation import VOCABULARY, settings
 PREFILL, DECODE = "programs/prefill/dispatches/0/args", "programs/decode/dispatches/0/args"
 ADVANCE = "programs/decode/dispatches/1/args"
 MORE_IDS = {"buffers/more": {"dtype": "i64", "shape": ["tokens"], "class": "input"}}
-OTHER_RING = {"buffers/other": {"dtype": "i64", "shape": ["seqs", 64], "class": "carry"}}
+OTHER_RING = {"buffers/other": {"dtype": "i64", "shape": [1, 64], "class": "carry"}}
 SHORT = {"buffers/short": {"dtype": "i64", "shape": [50], "class": "weight"}}
 
 
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        ({"buffers/token_ring/shape": ["seqs", 1]}, "2 entries in token_ring, one for each token that is read at once"),
+        ({"buffers/token_ring/shape": [1, 1]}, "2 entries in token_ring, one for each token that is read at once"),
         (MORE_IDS | {f"{PREFILL}/5": {"buf": "more"}},
          "program prefill reads input more, which a text caller does not write for it"),
         ({f"{DECODE}/5": {"buf": "positions"}},
@@ -93,13 +93,14 @@ def test_programs_of_rounds_are_checked_too(edit: dict[str, Any], says: str) -> 
 @pytest.mark.parametrize(
     ("taken", "given", "says"),
     [
-        ("targets", "token_ids", "program score does not read targets"),
-        ("token_ids", "targets", "program score does not read token_ids"),
+        ("targets", "logits_rows", "program nll does not read targets"),
+        ("logits_rows", "targets", "program nll does not read logits_rows"),
+        ("token_ids", "positions", "program score does not read token_ids"),
     ],
 )
 def test_a_score_program_that_ignores_the_ids_is_refused(tiny: Path, taken: str, given: str, says: str) -> None:
     document = json.loads((tiny / "manifest.json").read_text())
-    for dispatch in document["programs"]["score"]["dispatches"]:
+    for dispatch in (each for name in ("score", "nll") for each in document["programs"][name]["dispatches"]):
         for arg in dispatch["args"]:
             if arg.get("buf") == taken:
                 arg["buf"] = given

@@ -31,7 +31,7 @@ from kern.verifier import check
 from models.test_transformer import CONFIGS
 
 SPECULATION = (*ROUND, "begin_spec", "prefill")
-DTYPES = {"i64": "i32", "i32": "i64", "f32": "bf16"}
+DTYPES = {"i64": "i32", "i32": "i64", "f32": "bf16", "bf16": "f32"}
 
 
 @cache
@@ -62,8 +62,8 @@ def test_without_a_draft_nothing_changes() -> None:
     kernels = host_kernels(defaultdict(lambda: "0" * 64), q_heads=config.heads, kv_heads=config.kv_heads)
     plain, speculative = build_manifest(config, kernels, model="test"), manifest_of("llama tiny", "host")
 
-    assert set(plain.programs) == {"prefill", "decode", "score", "begin"}
-    for name in ("decode", "score", "begin"):
+    assert set(plain.programs) == {"prefill", "begin", "decode", "step", "score", "nll"}
+    for name in ("begin", "decode", "step", "score", "nll"):
         assert plain.programs[name] == speculative.programs[name]
 
 
@@ -148,7 +148,9 @@ def test_a_retyped_carry_is_refused(carry: str) -> None:
 
 @pytest.mark.parametrize("carry", carries(TINY))
 def test_an_offset_past_a_carrys_end_is_refused_wherever_it_is_used(carry: str) -> None:
-    end = {"i64": 8, "i32": 4, "f32": 4}[TINY.buffers[carry].dtype] * 512 * 128  # past the largest, `features`
+    end = (
+        {"i64": 8, "i32": 4, "f32": 4, "bf16": 2}[TINY.buffers[carry].dtype] * 512 * 128
+    )  # past the largest, `features`
     used = 0
     for name, program in TINY.programs.items():
         for place, dispatch in enumerate(program.dispatches):

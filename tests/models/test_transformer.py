@@ -36,7 +36,7 @@ def test_every_known_shape_gives_a_valid_manifest(name: str) -> None:
     assert read(write(manifest).encode()).manifest == manifest
 
 
-@pytest.mark.parametrize("limits", [Limits(sequences=4), Limits(chunk=1), Limits(chunk=16), Limits(score_chunk=512)])
+@pytest.mark.parametrize("limits", [Limits(sequences=4), Limits(chunk=1), Limits(chunk=16), Limits(sequences=100)])
 def test_limits_of_all_sorts_give_a_valid_manifest(limits: Limits) -> None:
     assert check(manifest_of(preset("qwen3", "tiny"), limits)) == ()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kern.contracts.text import round_calls
 from kern.engine import Generator
 from kern.engine.choices import NO_TOKEN, chosen
-from kern.engine.speculation import begin_rounds
+from kern.engine.speculation import BEGIN
 
 
 def generator(executable: Any, tokenizer: Any, *, host: bool = False, **options: Any) -> Generator:
@@ -30,7 +30,7 @@ class HostDriven(Generator):
         end = position + steps
         if self.spec:
             self.sequence.write_inputs([token], position)
-            begin_rounds(self.sequence)
+            self.sequence.run(BEGIN)
             while position < end and position + self.rows <= self.capacity:
                 self._assert_at(token, position)
                 ids = self._round()

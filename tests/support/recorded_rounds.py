@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.engine.sequence import PagedSequence
-from kern.engine.speculation import begin_rounds
+from kern.engine.speculation import BEGIN
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.host_driven import agreement
@@ -46,8 +46,7 @@ def drafted_again(folder: Path, weights: Path, texts: Sequence[Spoken], every: i
             # The last round first: a block leaves its own keys in the draft's state, from its anchor on.
             for anchor, before in reversed(rounds[::every]):
                 sequence.write_inputs([int(ids[anchor])], int(anchor))
-                begin_rounds(sequence)
-                sequence.run(("draft", block))
+                sequence.run(BEGIN, ("draft", block))
                 drafts = executable.read("round_tokens")[1 : block + 1]
                 found.append((before, agreement(drafts, ids[anchor + 1 : anchor + block + 1])))
     return np.array(found)

@@ -63,17 +63,18 @@ KERN_KERNEL(draft, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32") {
     for (int32_t row = 0; row < rows; row++) state[start + row] = -1;
 }
 
-KERN_KERNEL(begin, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32") {
+KERN_KERNEL(begin, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32") {
     int64_t *ring = KERN_ARG(int64_t *, 4);
     const int64_t *ids = KERN_ARG(const int64_t *, 5), *positions = KERN_ARG(const int64_t *, 6);
     const int32_t *pages = KERN_ARG(const int32_t *, 7), *first_rows = KERN_ARG(const int32_t *, 9);
     int64_t token = ids[first_rows[0]], position = positions[first_rows[0]];
     (void)launch;
+    if (KERN_ARG(const int32_t *, 10)[0] < 0) return;
     KERN_ARG(int64_t *, 0)[0] = token;
     KERN_ARG(int64_t *, 1)[0] = position;
     KERN_ARG(int64_t *, 2)[0] = pages[position / PAGE] * PAGE + position % PAGE;
     KERN_ARG(int32_t *, 3)[0] = KERN_ARG(const int32_t *, 8)[0];
-    ring[position % KERN_ARG(int32_t, 10)] = token;
+    ring[position % KERN_ARG(int32_t, 11)] = token;
 }
 
 KERN_KERNEL(advance, "ptr,ptr,ptr,ptr,ptr,ptr,i32,i32") {

@@ -47,7 +47,7 @@ KERNELS: Final = {
     "target": (OUT, "out buffer<f32>", "inout ptr", IN, IN, IN, IN, "i32", "i32"),
     "project": ("inout ptr", "in buffer<f32>", IN, IN, "i32"),
     "draft": (OUT, OUT, OUT, "inout ptr", IN, IN, "in buffer<i32>", IN, IN, "i32", "i32", "i32"),
-    "begin": (OUT, OUT, OUT, "out buffer<i32>", INOUT, IN, IN, *["in buffer<i32>"] * 3, "i32"),
+    "begin": (INOUT, INOUT, OUT, "out buffer<i32>", INOUT, IN, IN, *["in buffer<i32>"] * 4, "i32"),
     "advance": (INOUT, INOUT, INOUT, "inout buffer<i32>", INOUT, IN, "i32", "i32"),
     "begin_spec": (INOUT, INOUT, INOUT, INOUT, "in buffer<i32>", IN, IN, "i32"),
     "accept": (
@@ -70,18 +70,16 @@ def toy_manifest(sizes: Sizes) -> Manifest:
     seq_lens = b.input("seq_lens", "i32", [seqs])
     first_rows = b.input("cu_seqlens_q", "i32", [Add(add=(seqs, 1))])
     table, spoilt = b.weight("table", "i64", [VOCABULARY]), b.weight("spoilt", "i64", [POSITIONS + ROWS])
-    next_token = b.output("next_token", "i64", [seqs])
-    step = [b.carry(f"step_{n}", "i64", [seqs]) for n in ("token", "position", "slot")]
-    step_length, ring = b.carry("step_length", "i32", [seqs]), b.carry("token_ring", "i64", [seqs, sizes.ring])
+    row_slots, next_token = b.input("row_slots", "i32", [seqs]), b.output("next_token", "i64", [seqs])
+    step = [b.carry(name, "i64", [1]) for name in ("slot_token", "slot_position", "step_slot")]
+    step_length, ring = b.carry("step_length", "i32", [1]), b.carry("token_ring", "i64", [1, sizes.ring])
     each_row = ("round_tokens", "round_positions", "round_slots", "predicted")
     *of_round, predicted = (b.carry(name, "i64", [seqs * rows]) for name in each_row)
     features = b.carry("features", "f32", [tokens])
-    row_slots = b.input("row_slots", "i32", [seqs])
-    slot_token, slot_position, count = (b.carry(n, "i64", [1]) for n in ("slot_token", "slot_position", "round_count"))
-    accepted = b.carry("accepted", "i32", [1, sizes.counts])
+    accepted, count = b.carry("accepted", "i32", [1, sizes.counts]), b.carry("round_count", "i64", [1])
     spare, unused = b.workspace("spare", "i64", [tokens]), b.workspace("unused", "f32", [tokens])
     round_tokens, round_positions, round_slots = of_round
-    of_slot: tuple[Argument, ...] = (slot_token, slot_position, ring, count)
+    of_slot: tuple[Argument, ...] = (*step[:2], ring, count)
 
     p = b.program("prefill")
     p.dispatch("target", spare, features, kv, table, token_ids, positions, slots, tokens, VOCABULARY)
@@ -91,11 +89,11 @@ def toy_manifest(sizes: Sizes) -> Manifest:
     p.dispatch("target", next_token, unused, kv, table, *step, 1, VOCABULARY)
     p.dispatch("advance", *carries, next_token, pages, sizes.ring)
     b.program("begin", tokens=(1, 1)).dispatch(
-        "begin", *carries, token_ids, positions, block_table, seq_lens, first_rows, sizes.ring
+        "begin", *carries, token_ids, positions, block_table, seq_lens, first_rows, row_slots, sizes.ring
     )
     b.program("begin_spec", tokens=(1, 1)).dispatch("begin_spec", *of_slot, row_slots, token_ids, positions, sizes.ring)
     p = b.program("draft", tokens=(rows - 1, rows - 1))
-    anchor = row_slots, slot_token, slot_position
+    anchor = row_slots, *step[:2]
     p.dispatch("draft", *of_round, draft_kv, table, spoilt, *anchor, rows - 1, VOCABULARY, pages)
     p = b.program("verify", tokens=(rows, rows))
     p.dispatch("target", predicted, features, kv, table, *of_round, rows, VOCABULARY)

@@ -19,7 +19,7 @@ PAGE: Final = 16
 READ_EVERY: Final = 2
 """Steps per read where the device runs ahead: each read delays its next step by microseconds."""
 TEXT_FILE: Final = "text.json"
-TEXT_VERSION: Final = 2
+TEXT_VERSION: Final = 3
 """The version of text.json. It is increased if older folders would be read wrongly."""
 TOKENIZER_FILE: Final = "tokenizer.json"
 
@@ -54,7 +54,7 @@ class TextSettings(Wire):
     `tokenizer_sha256` is the hash of tokenizer.json; without it the folder has no tokenizer, and prompts are ids.
     """
 
-    version: Literal[2] = TEXT_VERSION
+    version: Literal[3] = TEXT_VERSION
     vocabulary: Size
     positions: Size
     embedding: Name
@@ -119,41 +119,76 @@ STEP_INPUTS: Final = (
 NEXT_TOKEN: Final = BufferRequirement("next_token", "output", "i64", (SEQS,))
 """-1 if no token can be chosen, here and in the carries that hold tokens (`kern.engine.choices`). A program that
 receives -1 must read and write only its own memory."""
-CARRIES: Final = (
-    BufferRequirement("step_token", "carry", "i64", (SEQS,)),
-    BufferRequirement("step_position", "carry", "i64", (SEQS,)),
-    BufferRequirement("step_slot", "carry", "i64", (SEQS,)),
-    BufferRequirement("step_length", "carry", "i32", (SEQS,)),
-    BufferRequirement("token_ring", "carry", "i64", (SEQS, None)),
+SLOTS: Final = (
+    BufferRequirement("row_slots", "input", "i32", (SEQS,)),
+    BufferRequirement("slot_token", "carry", "i64", (None,)),
+    BufferRequirement("slot_position", "carry", "i64", (None,)),
+    BufferRequirement("token_ring", "carry", "i64", (None, None)),
 )
+"""What a sequence keeps on the device from call to call is in its slot: the last token, its position, and a ring of
+tokens, the one at position p at p modulo the ring's size. The carries have one row per slot.
+
+Row r of a call, or its ragged sequence r, is of slot `row_slots[r]`. With -1 it is a padding row, which changes nothing
+that lasts. `begin` makes the tokens in the inputs the last ones of their slots. `decode` computes the state of each
+row's last token, and the token that it chooses becomes the last one.
+"""
+LOGITS_ROWS: Final = BufferRequirement("logits_rows", "input", "i64", (SEQS,))
+"""In `step`, the row of the call from which each sequence's next token is chosen; -1: from none. In `nll`, the rows of
+the chunk whose targets are given."""
 ROUND: Final = ("draft", "verify", "accept", "draft_precompute")
 """The programs of a round, in order. Each is called with as many tokens as the round has rows, `draft` with one fewer
 of each sequence.
 
-Row r of `row_slots` is the sequence of that slot, whose last token, the anchor, and its position are `slot_token` and
-`slot_position`; a row of -1 is padding. `draft` writes the anchor and the draft model's tokens after it to
-`round_tokens`, and `verify` the target model's choice after each row to `predicted`. `accept` counts the draft tokens
-that agree, from the first, and writes the count to `accepted` at `round_count` modulo its length, the tokens that
-follow the anchor to `token_ring`, each at its position modulo the ring's size, and the last of them and its position to
-`slot_token` and `slot_position`. `draft_precompute` updates the draft model's state up to that token. So rows may
-change between rounds. `begin_spec` makes the tokens in the inputs the anchors, and sets `round_count` to 0. `prefill`
-computes the draft model's state too. If fewer positions than rows are left, a caller continues with `begin` and
-`decode`.
+The last token of a slot is the anchor, whose state the round computes. `draft` writes the anchor and the draft model's
+tokens after it to `round_tokens`, and `verify` the target model's choice after each row to `predicted`. `accept` counts
+the draft tokens that agree, from the first, and writes the count to `accepted` at `round_count` modulo its length. The
+tokens that are accepted and the choice after them become the last tokens of the slot, one after another.
+`draft_precompute` updates the draft model's state up to the last. `begin_spec` does what `begin` does, and sets
+`round_count` to 0. `prefill` computes the draft model's state too. If fewer positions than rows are left, a caller
+continues with `decode`.
 """
 WIDE: Final = "_wide"
 """The end of the name of a program that does for more sequences what the one without it does for few."""
-ROUND_ROWS: Final = (
-    BufferRequirement("row_slots", "input", "i32", (SEQS,)),
-    BufferRequirement("slot_token", "carry", "i64", (None,)),
-    BufferRequirement("slot_position", "carry", "i64", (None,)),
+COUNTS: Final = (
     BufferRequirement("accepted", "carry", "i32", (None, None)),
     BufferRequirement("round_count", "carry", "i64", (None,)),
 )
-"""What says which sequences the rows of a round are, and what persists of each between rounds."""
+"""What a sequence that speculates keeps in its slot, besides SLOTS."""
 SCORING: Final = (
-    BufferRequirement("targets", "input", "i64", (TOKENS,)),
-    BufferRequirement("nll", "output", "f32", (TOKENS,)),
+    LOGITS_ROWS,
+    BufferRequirement("targets", "input", "i64", (SEQS,)),
+    BufferRequirement("nll", "output", "f32", (SEQS,)),
+    BufferRequirement("scored", "carry", "bf16", (TOKENS, None)),
 )
+"""`score` takes a chunk of tokens. Then `nll`, with the same number of `tokens`, returns for each of `seqs` rows of the
+chunk the negative log-likelihood of the row's target."""
+DECODING: Final = ("decode", "decode_wide")
+"""The programs of a step of one token per sequence. A caller takes the first that allows the number of rows."""
+_ROWS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_FEWEST_TOKENS: Final = 16
+
+
+def row_buckets(limit: int) -> tuple[int, ...]:
+    """The numbers of rows to which a call of one token per sequence is padded; a program takes at most `limit`."""
+    return (*(rows for rows in _ROWS if rows < limit), limit)
+
+
+def token_buckets(limit: int) -> tuple[int, ...]:
+    """The numbers of tokens to which a call of whole chunks is padded; a program takes at most `limit`."""
+    buckets, tokens = [], _FEWEST_TOKENS
+    while tokens < limit:
+        buckets.append(tokens)
+        tokens *= 2
+    return (*buckets, limit)
+
+
+def decoding_program(manifest: Manifest, rows: int) -> str | None:
+    """The program for a step of `rows` rows, padding included; None if there is none."""
+    for name in DECODING:
+        ranges = (symbol_range(manifest, name, symbol.sym) for symbol in (TOKENS, SEQS))
+        if name in manifest.programs and all(low <= rows <= high for low, high in ranges):
+            return name
+    return None
 
 
 def round_calls(rows: int, seqs: int = 1, *, wide: bool = False) -> tuple[tuple[str, int], ...]:
@@ -183,10 +218,10 @@ def _admits(manifest: Manifest, program: str, seqs: int) -> bool:
 
 
 def call_limits(manifest: Manifest) -> dict[str, int]:
-    """The maximum number of sequences per call and of tokens per prefill call; empty if this is not a text model."""
+    """The maximum number of sequences and of tokens per prefill call; empty if this is not a text model."""
     if "prefill" not in manifest.programs or not {TOKENS.sym, SEQS.sym} <= manifest.symbols.keys():
         return {}
     return {
-        "sequences": manifest.symbols[SEQS.sym].max,
+        "sequences": symbol_range(manifest, "prefill", SEQS.sym)[1],
         "chunk": symbol_range(manifest, "prefill", TOKENS.sym)[1],
     }

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from kern.contracts.text import PAGE, PAGES, SEQS, STEP_INPUTS, TOKENS, TextSettings, round_calls
+from kern.contracts.text import PAGE, PAGES, SEQS, SLOTS, STEP_INPUTS, TOKENS, TextSettings, round_calls
 from kern.manifest.effects import buffers_used, dispatch_accesses
 from kern.manifest.params import DTYPE_BYTES
 from kern.manifest.references import program_symbols, symbol_range
 from kern.manifest.types import Buffer, Manifest
 
 _GIVEN: Final = (TOKENS.sym, SEQS.sym, PAGES.sym)
-_INPUTS: Final = frozenset(each.name for each in STEP_INPUTS)
-_ROWS: Final = frozenset({"row_slots"})
-"""What says which sequences the rows of a call are."""
-_UNCHANGED: Final = frozenset({"block_table", "cu_seqlens_q"})
+_KEPT: Final = tuple(each.name for each in SLOTS if each.class_ == "carry")
+"""The carries of the slots."""
+_INPUTS: Final = frozenset({*(each.name for each in STEP_INPUTS), "row_slots"})
+_UNCHANGED: Final = frozenset({"block_table", "cu_seqlens_q", "row_slots"})
 """Inputs that are the same in each step of a sequence: the only ones that a self-feeding program may read."""
-_IDS: Final = ("token_ids", "step_token", "slot_token", "round_tokens")
+_IDS: Final = ("token_ids", "row_ids", "step_token", "slot_token", "round_tokens")
 """Buffers of ids that are looked up in the embedding."""
 
 
@@ -27,8 +27,9 @@ _IDS: Final = ("token_ids", "step_token", "slot_token", "round_tokens")
 class TextCall:
     """One program as a text caller runs it.
 
-    `tokens` is the value of that symbol; None: any value that the program allows, from 1. The program may read
-    `inputs`; it must read `reads` and write `writes`, or what the caller writes and reads would have no effect.
+    `tokens` is the value of that symbol; None: any value that the program allows, from 1. Up to `rows` sequences are in
+    one call. The program may read `inputs`; it must read `reads` and write `writes`, or what the caller writes and
+    reads would have no effect.
     """
 
     program: str
@@ -36,6 +37,7 @@ class TextCall:
     inputs: frozenset[str] = _INPUTS
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    rows: int = 1
 
 
 def generation_calls(begins: bool) -> tuple[TextCall, ...]:
@@ -43,8 +45,34 @@ def generation_calls(begins: bool) -> tuple[TextCall, ...]:
     prefill = TextCall("prefill", None, reads=("token_ids",))
     if not begins:
         return prefill, TextCall("decode", 1, reads=("token_ids",), writes=("next_token",))
-    begin = TextCall("begin", 1, reads=("token_ids",))
-    return prefill, begin, TextCall("decode", 1, _UNCHANGED, writes=("next_token", "token_ring"))
+    begin = TextCall("begin", 1, reads=("token_ids", "positions"), writes=_KEPT)
+    return prefill, begin, TextCall("decode", 1, _UNCHANGED, writes=("next_token", *_KEPT))
+
+
+def batch_calls(slots: int, programs: Mapping[int, str]) -> tuple[TextCall, ...]:
+    """The calls for up to `slots` sequences at once, in addition to those of generation.
+
+    `programs` are those for a step of one token per sequence, by the largest number of rows of each.
+    """
+    chosen = ("next_token", *_KEPT)
+    decoding = (
+        TextCall(name, rows, _UNCHANGED, reads=("row_slots",), writes=chosen, rows=rows)
+        for rows, name in programs.items()
+    )
+    step = TextCall(
+        "step",
+        None,
+        _INPUTS | {"logits_rows"},
+        reads=("token_ids", "positions", "row_slots", "logits_rows"),
+        writes=chosen,
+        rows=slots,
+    )
+    return (
+        TextCall("prefill", None, rows=slots),
+        TextCall("begin", slots, reads=("row_slots",), rows=slots),
+        *decoding,
+        step,
+    )
 
 
 def speculation_calls(rows: int) -> tuple[TextCall, ...]:
@@ -56,26 +84,30 @@ def speculation_calls(rows: int) -> tuple[TextCall, ...]:
     }
     reads = {"accept": ("row_slots",)}
     begun = "slot_token", "slot_position", "round_count"
-    begin = TextCall("begin_spec", 1, _INPUTS | _ROWS, reads=("token_ids", "row_slots"), writes=begun)
+    begin = TextCall("begin_spec", 1, _INPUTS, reads=("token_ids", "row_slots"), writes=begun)
     calls = (
-        TextCall(name, tokens, _UNCHANGED | _ROWS, reads=reads.get(name, ()), writes=writes.get(name, ()))
+        TextCall(name, tokens, _UNCHANGED, reads=reads.get(name, ()), writes=writes.get(name, ()))
         for name, tokens in round_calls(rows)
     )
     return begin, *calls
 
 
 SCORING_CALLS: Final = (
-    TextCall("score", None, _INPUTS | {"targets"}, reads=("token_ids", "targets"), writes=("nll",)),
+    TextCall("score", None, reads=("token_ids",), writes=("scored",)),
+    TextCall(
+        "nll", None, frozenset({"logits_rows", "targets"}), reads=("scored", "logits_rows", "targets"), writes=("nll",)
+    ),
 )
 
 
 def wrong_sizes(manifest: Manifest, settings: TextSettings, call: TextCall) -> Iterator[str]:
     """Symbol values that a text caller passes and the program does not allow."""
     pages = -(-settings.positions // PAGE)
-    wanted = {TOKENS.sym: (call.tokens or 1,), SEQS.sym: (1,), PAGES.sym: (1, pages)}
+    wanted = {TOKENS.sym: {call.tokens or 1}, SEQS.sym: {1, call.rows}, PAGES.sym: {1, pages}}
     for name, values in wanted.items():
         low, high = symbol_range(manifest, call.program, name)
-        yield from (f"program {call.program} for {name} = {value}" for value in values if not low <= value <= high)
+        wrong = sorted(value for value in values if not low <= value <= high)
+        yield from (f"program {call.program} for {name} = {value}" for value in wrong)
 
 
 def misuses(manifest: Manifest, call: TextCall) -> Iterator[str]:

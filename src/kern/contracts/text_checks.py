@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from kern.contracts.text import (
-    CARRIES,
+    COUNTS,
+    LOGITS_ROWS,
     NEXT_TOKEN,
     PAGE,
     PAGES,
     READ_EVERY,
     ROUND,
-    ROUND_ROWS,
     SCORING,
     SEQS,
+    SLOTS,
     STEP_INPUTS,
     TOKENS,
     BufferRequirement,
     ContractError,
     TextSettings,
+    decoding_program,
+    row_buckets,
 )
 from kern.contracts.text_calls import (
     SCORING_CALLS,
     TextCall,
+    batch_calls,
     generation_calls,
     misuses,
     rows_of,
@@ -30,15 +35,38 @@ from kern.contracts.text_calls import (
     wrong_embedding,
     wrong_sizes,
 )
-from kern.manifest.expressions import Mul
+from kern.manifest.expressions import Expr, Mul
 from kern.manifest.types import Manifest
+
+_BATCHES: Final = "generate several texts at once"
 
 
 def check_generation(manifest: Manifest, settings: TextSettings) -> None:
     """Raises ContractError with everything that is missing for generation, or else with everything used wrongly."""
     begins = "begin" in manifest.programs
-    buffers = (*STEP_INPUTS, NEXT_TOKEN, *(CARRIES if begins else ()))
+    buffers = (*STEP_INPUTS, NEXT_TOKEN, *(SLOTS if begins else ()))
     _check(manifest, settings, "generate text", ("prefill", "decode"), buffers, generation_calls(begins))
+
+
+def check_batches(manifest: Manifest, settings: TextSettings) -> int:
+    """The number of slots: the sequences that can be generated at once, each call a choice of them.
+
+    Raises ContractError with everything that is missing for it, or else with everything used wrongly.
+    """
+    check_generation(manifest, settings)
+    missing = list(_missing(manifest, ("begin", "step"), (*SLOTS, LOGITS_ROWS)))
+    if missing:
+        raise _lacking(_BATCHES, missing)
+    slots = manifest.buffers["slot_token"].shape[0]
+    assert isinstance(slots, int)
+    buckets = {rows: decoding_program(manifest, rows) for rows in row_buckets(slots)}
+    refused = [f"program decode for tokens = seqs = {rows}" for rows, name in buckets.items() if name is None]
+    if refused:
+        raise _lacking(_BATCHES, refused)
+    programs = {name: rows for rows, name in buckets.items() if name is not None}
+    calls = batch_calls(slots, {rows: name for name, rows in programs.items()})
+    _check(manifest, settings, _BATCHES, (), (), calls)
+    return slots
 
 
 def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
@@ -55,7 +83,7 @@ def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
     rows = _round_rows(manifest)
     if rows is None:
         raise _lacking("speculate", [f"carry round_tokens: i64 [{SEQS.sym} * rows], two rows or more"])
-    buffers = (*CARRIES, *_speculation(rows))
+    buffers = (*SLOTS, *_speculation(rows))
     _check(manifest, settings, "speculate", ("begin", *ROUND), buffers, speculation_calls(rows))
     rings = list(_short_rings(manifest, rows))
     if rings:
@@ -65,7 +93,7 @@ def check_speculation(manifest: Manifest, settings: TextSettings) -> int:
 
 def check_scoring(manifest: Manifest, settings: TextSettings) -> None:
     """Raises ContractError with everything that is missing for scoring, or else with everything used wrongly."""
-    _check(manifest, settings, "score text", ("score",), (*STEP_INPUTS, *SCORING), SCORING_CALLS)
+    _check(manifest, settings, "score text", ("score", "nll"), (*STEP_INPUTS, *SCORING), SCORING_CALLS)
 
 
 def _check(
@@ -111,8 +139,15 @@ def _missing(manifest: Manifest, programs: tuple[str, ...], buffers: tuple[Buffe
         found = manifest.buffers.get(asked.name)
         if found is None or not asked.fits(found):
             yield asked.describe()
+        elif asked in SLOTS and asked.class_ == "carry" and found.shape[0] != _slots(manifest):
+            yield f"as many rows in {asked.name} as in slot_token"
         elif asked.name == "token_ring" and isinstance(found.shape[1], int) and found.shape[1] < READ_EVERY:
             yield f"{READ_EVERY} entries in token_ring, one for each token that is read at once"
+
+
+def _slots(manifest: Manifest) -> Expr | None:
+    slot_token = manifest.buffers.get("slot_token")
+    return slot_token.shape[0] if slot_token is not None and slot_token.shape else None
 
 
 def _too_small(manifest: Manifest, settings: TextSettings) -> Iterator[str]:
@@ -140,7 +175,7 @@ def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
     return (
         BufferRequirement("round_tokens", "carry", "i64", each_row),
         BufferRequirement("predicted", "carry", "i64", each_row),
-        *ROUND_ROWS,
+        *COUNTS,
     )
 
 

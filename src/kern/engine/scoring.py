@@ -10,11 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from kern.contracts.text import TextSettings
+from kern.contracts.text import SEQS, TextSettings
 from kern.contracts.text_checks import check_scoring
 from kern.engine.choices import total
 from kern.engine.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
 from kern.manifest.counts import counted
+from kern.manifest.references import symbol_range
 from kern.runtime.executable import Executable
 
 _LARGEST: Final = math.log(sys.float_info.max)
@@ -52,20 +53,25 @@ def score(
     check_scoring(executable.manifest, settings)
     sequence = PagedSequence(executable, settings)
     text = check_text(ids, settings, sequence.capacity)
-    given, targets = text[:-1], text[1:]
+    given, targets = text[:-1], np.array(text[1:], dtype=np.int64)
     number = sequence.begin()
     summed, chunk = 0.0, sequence.most_tokens("score")
+    most_rows = symbol_range(executable.manifest, "nll", SEQS.sym)[1]
     for start in range(0, len(given), chunk):
         sequence.require(number)
         part = given[start : start + chunk]
         sequence.write_inputs(part, start)
-        executable.write(
-            "targets", np.array(targets[start : start + chunk], dtype=np.int64), sequence.values(len(part))
-        )
         sequence.run(("score", len(part)))
-        summed += total(executable.read("nll", sequence.values(len(part))), "score", start)
-        if progress is not None:
-            progress(start + len(part), len(given))
+        for first in range(0, len(part), most_rows):
+            sequence.require(number)
+            rows = np.arange(first, min(first + most_rows, len(part)))
+            values = sequence.values(len(part)) | {SEQS.sym: len(rows)}
+            executable.write("logits_rows", rows, values)
+            executable.write("targets", targets[start + rows], values)
+            executable.run("nll", values)
+            summed += total(executable.read("nll", values), "nll", start + first)
+            if progress is not None:
+                progress(start + first + len(rows), len(given))
     return Score(len(targets), summed / len(targets))
 
 

@@ -43,6 +43,8 @@ class PagedSequence:
         self.capacity = min(executable.capacity, settings.positions)
         self._pages = -(-self.capacity // PAGE)
         executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1), self.values(1))
+        if "row_slots" in executable.manifest.buffers:
+            executable.write("row_slots", np.zeros(1, np.int32), self.values(1))
 
     def begin(self) -> int:
         """Start a new text in the state, and return its number."""

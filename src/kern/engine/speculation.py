@@ -57,12 +57,6 @@ def speculate(
     yield from decode(sequence, token, position + given, steps - given)
 
 
-def begin_rounds(sequence: PagedSequence) -> None:
-    """Make the token in the inputs the anchor of the first round; the sequence has slot 0."""
-    sequence.executable.write("row_slots", np.zeros(1, np.int32), sequence.values(1))
-    sequence.run(BEGIN)
-
-
 def _rounds(sequence: PagedSequence, rows: int, token: int, position: int, steps: int) -> Iterator[tuple[int, ...]]:
     """The ids of each round: the accepted draft tokens, then the target model's own choice after them.
 
@@ -75,7 +69,7 @@ def _rounds(sequence: PagedSequence, rows: int, token: int, position: int, steps
     executable, capacity, end = sequence.executable, sequence.capacity, position + steps
     per_read, most = _ahead(sequence, rows)
     sequence.write_inputs([token], position)
-    begin_rounds(sequence)
+    sequence.run(BEGIN)
     reads: deque[_Read] = deque()
     launched = taken = 0
     while position < end:

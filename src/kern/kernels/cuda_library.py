@@ -1,10 +1,10 @@
 """The transformer kernels for a GPU: each entry's implementation, pinned to the modules it is in.
 
 A chunk of tokens runs on cublasLt's products and our own kernels for the rest. A step of one token per sequence has its
-own entries: `embedding_weighted`, then for each layer `rms_matmul`, `norm_append_attention` (without norms of queries
-and keys: `append_attention`), `output_matmul_add`, `rms_gate_up`, `down_matmul_add`; then `rms_matmul_f32`, `argmax`,
-`advance`. The rows of a round of speculation have the same, with names that end in `_rows`. For a step on recorded
-kernels, whose norms are not fused, there are `embedding_bf16` and unfused products.
+own entries: `lay_rows`, `embedding_weighted`, then for each layer `rms_matmul`, `norm_append_attention` (without norms
+of queries and keys: `append_attention`), `output_matmul_add`, `rms_gate_up`, `down_matmul_add`; then `rms_matmul_f32`,
+`argmax`, `advance`. The rows of a round of speculation have the same, with names that end in `_rows`. For a step on
+recorded kernels, whose norms are not fused, there are `embedding_bf16` and unfused products.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Final
 from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.cuda_launches import ROW_THREADS, Launches, operator
 from kern.kernels.cuda_plan import DRAFT_MODULE, ROWS_MODULE, CudaPlan
-from kern.kernels.implementation import Grid
+from kern.kernels.implementation import FEEDBACK, Grid
 from kern.manifest.expressions import Add, CeilDiv
 from kern.manifest.types import Kernel
 
 _HEADS_PER_BLOCK: Final = 8
 _ELEMENTS_PER_BLOCK: Final = 2048
 _QUERIES_PER_BLOCK: Final = 64
+_FEEDBACK_THREADS: Final = 64
 
 
 def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str]) -> dict[str, Kernel]:
@@ -66,7 +67,7 @@ def _round_entries(launch: Launches) -> dict[str, Kernel]:
 
 
 def _token_entries(launch: Launches) -> dict[str, Kernel]:
-    sizes, once = launch.plan.sizes, (1, 1, 1)
+    sizes = launch.plan.sizes
     columns = -(-sizes.ffn // _ELEMENTS_PER_BLOCK)
     queries: Grid = (Add(add=(CeilDiv(ceil_div=(TOKENS, _QUERIES_PER_BLOCK)), SEQS)), sizes.q_heads, 1)
     row: Grid = (TOKENS, 1, 1)
@@ -87,8 +88,9 @@ def _token_entries(launch: Launches) -> dict[str, Kernel]:
         "silu_mul": launch.single("silu_mul", "rows", (TOKENS, columns, 1), ROW_THREADS),
         "matmul": operator("matmul", "cublaslt_bf16_tn"),
         "matmul_f32": operator("matmul_f32", "cublaslt_bf16_tn_f32"),
-        "token_nll": launch.single("token_nll", "logits", row, ROW_THREADS, chained=False),
-        "begin": launch.single("begin", "feedback", once, (32, 1, 1), chained=False),
+        "token_nll": launch.single("token_nll", "logits", (SEQS, 1, 1), ROW_THREADS, chained=False),
+        "gather_rows": launch.single("gather_rows", "rows", (SEQS, 1, 1), ROW_THREADS),
+        **_feedback(launch),
         "embedding_weighted": launch.single("embedding_weighted", "rows", row, ROW_THREADS),
         **launch.products("matvec", launch.plan.rows),
         "norm_append_attention": launch.attention("norm_append_attention"),
@@ -98,8 +100,17 @@ def _token_entries(launch: Launches) -> dict[str, Kernel]:
         "down_matmul": launch.matvec("down_matmul"),
         "logits_matmul": launch.matvec("logits_matmul", "hidden_matmul_f32"),
         "argmax": launch.argmax("argmax", SEQS),
-        "advance": launch.single("advance", "feedback", once, (32, 1, 1)),
         "to_bf16": launch.single("to_bf16", "rows", row, ROW_THREADS),
         "add_argmax": launch.add_argmax(),
         "gather_bf16": launch.single("gather_bf16", "rows", (SEQS, 1, 1), ROW_THREADS),
+    }
+
+
+def _feedback(launch: Launches) -> dict[str, Kernel]:
+    """The entries that keep and read what is in the slots of sequences."""
+    blocks: dict[str, Grid] = {"lay_tokens": (CeilDiv(ceil_div=(TOKENS, _FEEDBACK_THREADS)), 1, 1)}
+    block = (_FEEDBACK_THREADS, 1, 1)
+    return {
+        name: launch.single(name, "feedback", blocks.get(name, (1, 1, 1)), block, chained=name != "begin")
+        for name in FEEDBACK
     }

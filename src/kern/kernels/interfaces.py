@@ -78,18 +78,39 @@ _SINGLE: Final = {
     # next [seqs] of logits [seqs, vocabulary]: the index of the maximum, the lowest of equal ones; -infinity is a
     # banned id. -1, no token, for a row with a NaN or +infinity, or with nothing but -infinity
     "argmax": "next: out i64, logits: in f32, vocabulary: i32",
-    # nll [tokens] of targets under logits [tokens, vocabulary]: NaN for a row that argmax gives -1 for, and for a
-    # target outside the row; infinite for a banned target
+    # nll [seqs] of targets under logits [seqs, vocabulary]: NaN for a row that argmax gives -1 for, and for a target
+    # outside the row; infinite for a banned target
     "token_nll": "nll: out f32, logits: in f32, targets: in i64, vocabulary: i32",
-    # each [seqs], token_ring [seqs, ring]: the inputs become the step to run, the tokens enter the ring
+    # y [seqs, width] = x [tokens, width] at rows [seqs]; zeros for a row below 0
+    "gather_rows": "y: out bf16, x: in bf16, rows: in i64, width: i32",
+    # What a sequence keeps from call to call is in its slot: slot_token and slot_position [slots], token_ring
+    # [slots, ring]. Row r of a call is of slot row_slots[r], [seqs]; -1: a padding row, for which nothing is kept. Here
+    # token_ids and positions [seqs] become the last tokens of their slots, and enter the ring
     "begin": (
-        "step_token step_position step_slot: out i64, step_length: out i32, token_ring: inout i64, "
-        "token_ids positions slot_mapping: in i64, seq_lens: in i32, seqs ring: i32"
+        "slot_token slot_position token_ring: inout i64, row_slots: in i32, token_ids positions: in i64, seqs ring: i32"
     ),
-    # next_token [seqs], block_table [seqs, pages]: on to the next token; past the last page the slot is -1
+    # each [seqs], block_table [seqs, pages]: the last token of each row's slot, its position, its place in the cache,
+    # and the keys that it sees. Past the last page: the last position there is, and place -1. A padding row has token
+    # 0, position 0, place -1 and length 0
+    "lay_rows": (
+        "step_token step_position step_slot: out i64, step_length: out i32, row_slots: in i32, "
+        "slot_token slot_position: in i64, block_table: in i32, seqs pages: i32"
+    ),
+    # next_token [seqs]: each row's slot moves on to it
     "advance": (
-        "step_token step_position step_slot: inout i64, step_length: inout i32, token_ring: inout i64, "
-        "next_token: in i64, block_table: in i32, seqs pages ring: i32"
+        "slot_token slot_position token_ring: inout i64, next_token: in i64, row_slots: in i32, seqs ring: i32"
+    ),
+    # row_ids [tokens] = token_ids, and for -1 the last token of the slot of the row's sequence; cu_seqlens [seqs + 1].
+    # 0 for -1 in a row that belongs to no sequence, or to one without a slot
+    "lay_tokens": (
+        "row_ids: out i64, token_ids: in i64, cu_seqlens: in i32, row_slots: in i32, slot_token: in i64, "
+        "tokens seqs: i32"
+    ),
+    # next_token and logits_rows [seqs], positions [tokens]: where logits_rows is not below 0, the slot moves on to
+    # next_token, at the position after that of the row
+    "keep_tokens": (
+        "slot_token slot_position token_ring: inout i64, next_token logits_rows positions: in i64, "
+        "row_slots: in i32, seqs ring: i32"
     ),
 }
 
@@ -203,6 +224,9 @@ _SPECULATION: Final = {
     ),
 }
 
+# The products of a step of many sequences, which read the weights once for all rows.
+_WIDE: Final = {f"{name}_wide": text for name, text in _FUSED.items() if "matmul" in name or name == "rms_gate_up"}
+
 # The rows of a round of speculation, in fused launches.
 _ROUND: Final = {
     # the products of a step for the rows of a round; the last for an MLP of the draft's own width
@@ -224,6 +248,6 @@ _ROUND: Final = {
 }
 
 INTERFACES: Final[Mapping[str, Interface]] = {
-    name: interface(text) for name, text in (_SINGLE | _FUSED | _UNFUSED | _SPECULATION | _ROUND).items()
+    name: interface(text) for name, text in (_SINGLE | _FUSED | _WIDE | _UNFUSED | _SPECULATION | _ROUND).items()
 }
 """The interface of each entry."""

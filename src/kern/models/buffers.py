@@ -17,7 +17,9 @@ Names: TypeAlias = Mapping[str, Argument]
 """Arguments by the names under which operations know them."""
 
 RING: Final = 64
-"""Tokens that the ring holds: how far the device may run ahead of its reader."""
+"""Tokens of a sequence that the ring holds: how far the device may run ahead of its reader."""
+SCORE_ROWS: Final = 64
+"""The most rows whose likelihoods one call computes: their logits are what takes memory."""
 BF16_BYTES: Final = 2
 MAX_SEQUENCES: Final = 65535
 """The most sequences of a call: some kernels have a block for each in a dimension of the grid with this limit."""
@@ -25,10 +27,9 @@ MAX_SEQUENCES: Final = 65535
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest sizes of a call: tokens of a prefill and of a scoring chunk, sequences."""
+    """The largest sizes of a call: tokens, and sequences, which are also those that have a slot."""
 
     chunk: int = 512
-    score_chunk: int = 64
     sequences: int = 1
 
 
@@ -139,7 +140,7 @@ class Buffers(LayerBuffers):
         """`blocks` are those of a product, for kernels that fuse norms with products."""
         self.config = config
         self.tokens = tokens = builder.symbol("tokens", max=limits.chunk)
-        self.seqs = seqs = builder.symbol("seqs", max=limits.sequences)
+        self.seqs = seqs = builder.symbol("seqs", max=max(limits.sequences, SCORE_ROWS))
         self.pages = pages = builder.symbol("pages", max=-(-config.max_positions // PAGE))
         self.cache, self.page_stride = cache_of(builder, "kv", config)
 
@@ -149,16 +150,25 @@ class Buffers(LayerBuffers):
         self.block_table = builder.input("block_table", "i32", [seqs, pages])
         self.seq_lens = builder.input("seq_lens", "i32", [seqs])
         self.cu_seqlens_q = builder.input("cu_seqlens_q", "i32", [Add(add=(seqs, 1))])
-        self.targets = builder.input("targets", "i64", [tokens])
+        self.row_slots = builder.input("row_slots", "i32", [seqs])
+        self.logits_rows = builder.input("logits_rows", "i64", [seqs])
+        self.targets = builder.input("targets", "i64", [seqs])
         self.next_token = builder.output("next_token", "i64", [seqs])
-        self.nll = builder.output("nll", "f32", [tokens])
+        self.nll = builder.output("nll", "f32", [seqs])
 
-        self.step_token = builder.carry("step_token", "i64", [seqs])
-        self.step_position = builder.carry("step_position", "i64", [seqs])
-        self.step_slot = builder.carry("step_slot", "i64", [seqs])
-        self.step_length = builder.carry("step_length", "i32", [seqs])
-        self.token_ring = builder.carry("token_ring", "i64", [seqs, RING])
+        self.slot_token = builder.carry("slot_token", "i64", [limits.sequences])
+        self.slot_position = builder.carry("slot_position", "i64", [limits.sequences])
+        self.token_ring = builder.carry("token_ring", "i64", [limits.sequences, RING])
+        self.logits = builder.carry("logits", "f32", [seqs, config.vocabulary])
+        self.scored = builder.carry("scored", "bf16", [tokens, config.hidden])
 
+        self.step_token = builder.workspace("step_token", "i64", [seqs])
+        self.step_position = builder.workspace("step_position", "i64", [seqs])
+        self.step_slot = builder.workspace("step_slot", "i64", [seqs])
+        self.step_length = builder.workspace("step_length", "i32", [seqs])
+        self.row_ids = builder.workspace("row_ids", "i64", [tokens])
+        self.gathered = builder.workspace("gathered", "bf16", [seqs, config.hidden])
+        self.scored_logits = builder.workspace("scored_logits", "f32", [seqs, config.vocabulary])
         self.residual = builder.workspace("residual", precision.residual, [tokens, config.hidden])
         self.normed = builder.workspace("normed", "bf16", [tokens, config.hidden])
         self.qkv = builder.workspace("qkv", "bf16", [tokens, config.qkv_size])
@@ -166,7 +176,6 @@ class Buffers(LayerBuffers):
         self.delta = builder.workspace("delta", "bf16", [tokens, config.hidden])
         self.gate_up = builder.workspace("gate_up", "bf16", [tokens, 2 * config.ffn])
         self.gated = builder.workspace("gated", "bf16", [tokens, config.ffn])
-        self.logits = builder.workspace("logits", "f32", [tokens, config.vocabulary])
         self.weights = {
             w.name: builder.weight(w.name, w.dtype, w.shape) for w in weights_of(config, precision).values()
         }
@@ -178,6 +187,11 @@ class Buffers(LayerBuffers):
         return rows_of(self.token_ids, self.positions, self.slot_mapping, self.seq_lens, self.cu_seqlens_q)
 
     @property
+    def mixed_rows(self) -> dict[str, Argument]:
+        """The rows of a chunk of tokens whose ids `lay_tokens` completes from the slots."""
+        return {**self.chunk_rows, "ids": self.row_ids}
+
+    @property
     def step_rows(self) -> dict[str, Argument]:
-        """The rows of a step of one token per sequence, as the step before left them."""
+        """The rows of a step of one token per sequence, as `lay_rows` takes them from the slots."""
         return rows_of(self.step_token, self.step_position, self.step_slot, self.step_length)

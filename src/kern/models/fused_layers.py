@@ -26,16 +26,29 @@ class FusedEntries:
 
 
 STEP: Final = FusedEntries("", "", "down_matmul_add")
-"""One token of each sequence."""
+"""One token of each of a few sequences."""
+WIDE: Final = FusedEntries("_wide", "", "down_matmul_add_wide")
+"""One token of each of many sequences."""
+FEW_ROWS: Final = 8
+"""The rows up to which STEP is the faster one."""
 ROUND: Final = FusedEntries("_rows", "_rows", "down_matmul_add_rows")
 """Tokens of one sequence, each after the one before."""
 BLOCK: Final = FusedEntries("_rows", "_rows_full", "down_matmul_add_draft")
 """Tokens of one sequence that see each other, in a draft's layers."""
+ROUND_WIDE: Final = FusedEntries("_wide", "_rows", "down_matmul_add_wide")
+"""The same as ROUND of several sequences."""
+BLOCK_WIDE: Final = FusedEntries("_wide", "_rows_full", "down_matmul_add_wide")
+"""The same as BLOCK of several sequences, for a draft whose MLP is as wide as its target's."""
 
 
 def product_blocks(kernels: Mapping[str, Kernel]) -> Expr | None:
     """The blocks of a fused product; None where the kernels fuse nothing."""
     return kernels["rms_matmul"].impl.steps[0].grid[0] if "rms_matmul" in kernels else None
+
+
+def has_wide_products(kernels: Mapping[str, Kernel]) -> bool:
+    """Whether there are products for a step of many sequences."""
+    return "rms_matmul_wide" in kernels
 
 
 def fused_layers(config: TransformerConfig, entries: FusedEntries) -> LayerTable:
@@ -62,5 +75,6 @@ def fused_layers(config: TransformerConfig, entries: FusedEntries) -> LayerTable
             normed("gate_up_proj", "rms_gate_up", "gated", "gate_up_proj", "ffn"),
             added("down_proj", entries.down, "gated", "ffn", "next_norm"),
         ),
+        norm=(),
         head=(normed("lm_head", "rms_matmul_f32", "logits", "output_matrix", "vocabulary"),),
     )

@@ -40,14 +40,17 @@ class LayerTable:
     """The operations of a decoder in their order.
 
     `to_cache` is a layer up to its keys and values in the cache, `from_cache` the rest of it. Layer 0 begins with
-    `first` in place of as many operations of `to_cache`: there is no output of a layer before it to add.
+    `first` in place of as many operations of `to_cache`: there is no output of a layer before it to add. `norm` is what
+    follows the last layer; it leaves what the `head` reads in the buffer that is known as `normed`.
     """
 
     embedding: Operation
     first: tuple[Operation, ...]
     to_cache: tuple[Operation, ...]
     from_cache: tuple[Operation, ...]
+    norm: tuple[Operation, ...]
     head: tuple[Operation, ...]
+    normed: str = "normed"
 
 
 Taps: TypeAlias = Mapping[tuple[int, str], tuple[Operation, ...]]
@@ -74,7 +77,7 @@ def write_decoder(
     *,
     states_only: bool = False,
 ) -> None:
-    """A table's operations for the rows of a program, up to the logits of every row.
+    """A table's operations for the rows of a program, up to the norm before the head.
 
     `states_only`: no operation that neither keys and values nor taps depend on. Raises BuilderError.
     """
@@ -89,7 +92,7 @@ def write_decoder(
             write(p, names, operation, prefix=f"L{layer}.")
             write(p, names, *(taps or {}).get((layer, operation.label), ()))
     if not states_only:
-        write(p, shared, *table.head)
+        write(p, shared, *table.norm)
 
 
 def plain_layers(config: TransformerConfig, kernels: Mapping[str, Kernel], attention: Attention) -> LayerTable:
@@ -123,8 +126,6 @@ def plain_layers(config: TransformerConfig, kernels: Mapping[str, Kernel], atten
             op("silu_mul", "silu_mul", y="gated"),
             op("down_proj", "matmul", y="delta", x="gated", w="down_proj", n="hidden", k="ffn"),
         ),
-        head=(
-            op("norm", "add_rms_norm", y="normed", x="residual", weight="norm"),
-            op("lm_head", "matmul_f32", y="logits", x="normed", w="output_matrix", n="vocabulary", k="hidden"),
-        ),
+        norm=(op("norm", "add_rms_norm", y="normed", x="residual", weight="norm"),),
+        head=(op("lm_head", "matmul_f32", y="logits", x="normed", w="output_matrix", n="vocabulary", k="hidden"),),
     )

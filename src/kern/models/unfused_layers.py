@@ -97,8 +97,7 @@ def unfused_layers(attention: Attention) -> LayerTable:
             op("silu_mul", "silu_mul", y="gated"),
             product("down_proj", "down", "delta", "gated", "hidden", "ffn"),
         ),
-        head=(
-            added("norm"),
-            op("lm_head", logits, y="logits", x="delta", w="output_matrix", n="vocabulary", k="hidden"),
-        ),
+        norm=(added("norm"),),
+        head=(op("lm_head", logits, y="logits", x="delta", w="output_matrix", n="vocabulary", k="hidden"),),
+        normed="delta",
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 from kern.artifact.errors import UnknownTarget
 from kern.checkpoints.config import TransformerConfig, UnsupportedModel
+from kern.kernels.implementation import FEEDBACK
 from kern.manifest.types import Kernel
 from kern.mining import Recording, read_recordings
 from kern.models.buffers import Limits
@@ -25,7 +26,8 @@ ENGINES: Final = (VLLM,)
 """The engines whose recorded kernels can be used."""
 
 _OWN: Final = (
-    *("embedding_bf16", "matmul", "matmul_f32", "token_nll", "begin", "argmax", "advance"),
+    *("embedding_bf16", "matmul", "matmul_f32", "gather_rows", "argmax", "token_nll"),
+    *FEEDBACK,
     *("qkv_matmul", "output_matmul", "gate_up_matmul", "down_matmul", "logits_matmul"),
 )
 """The entries that stay ours: what is around the layers, and all products.

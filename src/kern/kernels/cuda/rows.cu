@@ -101,6 +101,17 @@ gather_bf16(bf16* y, const i64* ids, const bf16* table, int width, int stride) {
     for (int at = threadIdx.x; at < width; at += ROW_THREADS) to[at] = from[at];
 }
 
+// y[s] = x[rows[s]] for a row of the call; zeros for a row below 0
+KERNEL(ROW_THREADS, 1)
+gather_rows(bf16* y, const bf16* x, const i64* rows, int width) {
+    start_next_kernel();
+    wait_for_previous_kernels();
+    i64 row = load_fresh<i64>(rows + blockIdx.x);
+    bf16* to = y + static_cast<i64>(blockIdx.x) * width;
+    for (int at = threadIdx.x; at < width; at += ROW_THREADS)
+        to[at] = row < 0 ? __float2bfloat16(0.0f) : load_fresh<bf16>(x + row * width + at);
+}
+
 // y = x, rounded
 KERNEL(ROW_THREADS, 1)
 to_bf16(bf16* y, const float* x, int hidden) {

@@ -1,4 +1,5 @@
-/* Rows of a table: of the embedding as the f32 residual stream, of others as they are; the stream rounded to bf16. */
+/* Rows of a table: of the embedding as the f32 residual stream, of others as they are; rows of a call; the stream
+ * rounded to bf16. */
 #include "kernel.h"
 
 static void embedding_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
@@ -20,7 +21,7 @@ KERN_KERNEL(embedding, "ptr,ptr,ptr,i32") {
     for_rows(launch, params, tokens, 1, tokens * KERN_ARG(int32_t, 3), embedding_rows);
 }
 
-static void gather_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+static void looked_up_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
     bf16 *y = KERN_ARG(bf16 *, 0);
     const int64_t *ids = KERN_ARG(const int64_t *, 1);
     const bf16 *table = KERN_ARG(const bf16 *, 2);
@@ -33,7 +34,28 @@ static void gather_rows(const kern_launch *launch, void *const *params, int64_t 
 /* y[s] = table[ids[s * stride]]; row 0 for an id below 0 */
 KERN_KERNEL(gather_bf16, "ptr,ptr,ptr,i32,i32") {
     int64_t seqs = launch->grid.x;
-    for_rows(launch, params, seqs, 1, seqs * KERN_ARG(int32_t, 3), gather_rows);
+    for_rows(launch, params, seqs, 1, seqs * KERN_ARG(int32_t, 3), looked_up_rows);
+}
+
+static void gathered_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {
+    bf16 *y = KERN_ARG(bf16 *, 0);
+    const bf16 *x = KERN_ARG(const bf16 *, 1);
+    const int64_t *rows = KERN_ARG(const int64_t *, 2);
+    int64_t width = KERN_ARG(int32_t, 3);
+    size_t bytes = (size_t)width * sizeof(bf16);
+    (void)launch;
+    for (int64_t s = begin; s < end; s++) {
+        if (rows[s] < 0)
+            memset(y + s * width, 0, bytes);
+        else
+            memcpy(y + s * width, x + rows[s] * width, bytes);
+    }
+}
+
+/* y[s] = x[rows[s]]; zeros for a row below 0 */
+KERN_KERNEL(gather_rows, "ptr,ptr,ptr,i32") {
+    int64_t seqs = launch->grid.x;
+    for_rows(launch, params, seqs, 1, seqs * KERN_ARG(int32_t, 3), gathered_rows);
 }
 
 static void rounded_rows(const kern_launch *launch, void *const *params, int64_t begin, int64_t end) {

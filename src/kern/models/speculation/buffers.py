@@ -27,7 +27,8 @@ class DraftBuffers(LayerBuffers):
         self.residual, self.normed, self.qkv = target.residual, target.normed, target.qkv
         self.attended, self.delta = target.attended, target.delta
         self.gate_up, self.gated, self.squares = target.gate_up, target.gated, target.squares
-        self.token_ring = target.token_ring
+        self.row_slots, self.slot_token = target.row_slots, target.slot_token
+        self.slot_position, self.token_ring = target.slot_position, target.token_ring
         self.token_ids, self.positions = target.token_ids, target.positions
         self.cache, self.page_stride = cache_of(builder, "draft_kv", config)
         own = {w.name: builder.weight(w.name, w.dtype, w.shape) for w in draft.weights.values()}
@@ -38,9 +39,6 @@ class DraftBuffers(LayerBuffers):
         self.block = draft.config.block
         self.rows = draft.config.rows
         seqs, each_row, each_draft = self.seqs, self.seqs * self.rows, self.seqs * self.block
-        self.row_slots = builder.input("row_slots", "i32", [seqs])
-        self.slot_token = builder.carry("slot_token", "i64", [sequences])
-        self.slot_position = builder.carry("slot_position", "i64", [sequences])
         self.accepted = builder.carry("accepted", "i32", [sequences, RING])
         self.round_count = builder.carry("round_count", "i64", [sequences])
 

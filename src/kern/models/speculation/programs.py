@@ -11,7 +11,15 @@ from kern.contracts.text import WIDE
 from kern.manifest.builder import Argument, ManifestBuilder, ProgramBuilder
 from kern.manifest.types import Kernel
 from kern.models.buffers import BF16_BYTES, RING, Buffers, Names
-from kern.models.fused_layers import BLOCK, ROUND, fused_layers
+from kern.models.fused_layers import (
+    BLOCK,
+    BLOCK_WIDE,
+    ROUND,
+    ROUND_WIDE,
+    FusedEntries,
+    fused_layers,
+    has_wide_products,
+)
 from kern.models.layers import LayerTable, Taps, op, plain_layers, write, write_decoder
 from kern.models.speculation.buffers import DraftBuffers
 from kern.models.speculation.draft import Draft
@@ -43,10 +51,14 @@ class Speculation:
         self.chain = {} if "markov_argmax" in kernels else self.buffers.chain(builder)
         self.fused = target.squares is not None
 
-    def tapped(self, rows: Names, *, fused: bool = False) -> tuple[Names, Taps]:
-        """The names and the taps of a program of the target whose tokens the draft needs to know."""
+    def tapped(self, rows: Names, *, fused: bool = False, wide: bool = False) -> tuple[Names, Taps]:
+        """The names and the taps of a program of the target whose tokens the draft needs to know.
+
+        `fused`: its layers are, and `wide`: they are those of many rows.
+        """
         layers = self.buffers.draft.taps
-        return {**rows, **self.buffers.tap_names}, fused_taps(layers) if fused else plain_taps(layers)
+        taps = fused_taps(layers, wide=wide) if fused else plain_taps(layers)
+        return {**rows, **self.buffers.tap_names}, taps
 
     def programs(self) -> None:
         """All programs that the target alone does not have."""
@@ -78,11 +90,12 @@ class Speculation:
         b = self.buffers
         p = self._program("draft", b.block, seqs, wide)
         write(p, b.names, op("lay_round", "lay_round"))
-        if self.fused and not wide:
-            table = fused_layers(b.config, BLOCK)
+        if self.fused:
+            table = self._many(b.config, BLOCK_WIDE) if wide else fused_layers(b.config, BLOCK)
         else:
-            table = self._many(b.config, "_full") if wide else plain_layers(b.config, self.kernels, "attention_full")
+            table = plain_layers(b.config, self.kernels, "attention_full")
         write_decoder(p, b, b.block_rows, table)
+        write(p, {**b.names, **b.block_rows}, *table.head)
         steps = [op("markov", "markov_argmax", w1="markov_w1", w2="markov_w2")]
         if self.chain:
             sizes = {"m": "seqs", "n": "vocabulary", "k": "rank"}
@@ -91,8 +104,8 @@ class Speculation:
                     "before",
                     "gather_bf16",
                     y="markov_row",
-                    ids="before",
                     table="markov_w1",
+                    ids="before",
                     width="rank",
                     stride="rows",
                 ),
@@ -105,13 +118,14 @@ class Speculation:
     def verify(self, wide: bool, seqs: tuple[int, int]) -> None:
         """What the target predicts after each row of the round, and the rows' features."""
         b, c = self.buffers, self.target.config
-        p, fused = self._program("verify", b.rows, seqs, wide), self.fused and not wide
-        rows, taps = self.tapped(b.verified_rows, fused=fused)
-        if fused:
-            table = fused_layers(c, ROUND)
+        p = self._program("verify", b.rows, seqs, wide)
+        if self.fused:
+            table = self._many(c, ROUND_WIDE) if wide else fused_layers(c, ROUND)
         else:
-            table = self._many(c, "") if wide else plain_layers(c, self.kernels, "attention_prefill")
+            table = plain_layers(c, self.kernels, "attention_prefill")
+        rows, taps = self.tapped(b.verified_rows, fused=not table.norm, wide=wide)
         write_decoder(p, self.target, rows, table, taps)
+        write(p, {**self.target.names, **rows}, *table.head)
         write(p, b.names, op("argmax", "argmax_rows", next="predicted"))
 
     def accept(self) -> None:
@@ -156,14 +170,16 @@ class Speculation:
                 prefix=f"draft.L{layer}.",
             )
 
-    def _many(self, config: TransformerConfig, attention: str) -> LayerTable:
+    def _many(self, config: TransformerConfig, entries: FusedEntries) -> LayerTable:
         """Layers of the rows of several sequences: products of many rows, and attention that keeps keys and values."""
+        if has_wide_products(self.kernels) and config.ffn == self.target.config.ffn:
+            return fused_layers(config, entries)
         plain = plain_layers(config, self.kernels, "attention_prefill")
-        attend = ("norm_append_attention_rows" if config.qk_norm else "append_attention_rows") + attention
+        attention = ("norm_append_attention" if config.qk_norm else "append_attention") + entries.attention
         return replace(
             plain,
             to_cache=plain.to_cache[:2],
-            from_cache=(op("attention", attend, o="attended"), *plain.from_cache[1:]),
+            from_cache=(op("attention", attention, o="attended"), *plain.from_cache[1:]),
         )
 
     def _program(self, name: str, rows: int, seqs: tuple[int, int], wide: bool = False) -> ProgramBuilder:
