@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import pytest
@@ -21,11 +22,11 @@ pytestmark = pytest.mark.gpu
 F64, I32, I64 = np.float64, np.int32, np.int64
 SCALE = 0.2
 SHAPES = {  # and the rows of a round
-    "group 1": (Sizes(hidden=256, ffn=256, q_heads=2, kv_heads=2, head_dim=128), 8),
-    "group 3": (Sizes(hidden=256, ffn=256, q_heads=9, kv_heads=3, head_dim=64), 8),
-    "group 4": (Sizes(hidden=256, ffn=256, q_heads=8, kv_heads=2, head_dim=128), 8),
-    "group 8": (Sizes(hidden=256, ffn=256, q_heads=8, kv_heads=1, head_dim=64), 8),
-    "many rows": (Sizes(hidden=256, ffn=256, q_heads=4, kv_heads=2, head_dim=64), 19),
+    "group 1": (Sizes(hidden=256, ffn=256, q_heads=2, kv_heads=2, head_dim=128, sequences=8), 8),
+    "group 3": (Sizes(hidden=256, ffn=256, q_heads=9, kv_heads=3, head_dim=64, sequences=8), 8),
+    "group 4": (Sizes(hidden=256, ffn=256, q_heads=8, kv_heads=2, head_dim=128, sequences=8), 8),
+    "group 8": (Sizes(hidden=256, ffn=256, q_heads=8, kv_heads=1, head_dim=64, sequences=8), 8),
+    "many rows": (Sizes(hidden=256, ffn=256, q_heads=4, kv_heads=2, head_dim=64, sequences=8), 19),
 }
 
 
@@ -68,13 +69,15 @@ class Rows:
             self.slots[seq, row] = page * PAGE + slot
             self.cache.pool[page, LAYER, :, :, slot] = np.nan
 
-    def run(self, cuda: CudaLibrary, with_norms: bool, causal: bool) -> tuple[np.ndarray, np.ndarray]:
+    def run(
+        self, cuda: CudaLibrary, with_norms: bool, causal: bool, wide: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Outputs, with rows for which there are no tokens behind them, and the pool."""
         s, cache, pool, qkv, tokens = self.s, self.cache, self.cache.pool.copy(), self.qkv.copy(), len(self.qkv)
         out = poison((tokens + 3, s.q_size), BF16)
         where = {**cache.arguments(s.q_heads, self.stride), "pool": pool[:, LAYER:], "slots": self.slots}
         rows = {"positions": self.positions, "cos_sin": self.cos_sin, "seq_lens": np.array(self.lengths, I32)}
-        entry = ("norm_" if with_norms else "") + "append_attention_rows" + ("" if causal else "_full")
+        entry = ("norm_" if with_norms else "") + "append_attention_rows" + ("" if causal else "_full") + "_wide" * wide
         norms = {"q_norm": self.norms[0], "k_norm": self.norms[1], "eps": EPS} if with_norms else {}
         sizes = {"tokens": tokens, "seqs": len(self.lengths), "scale": SCALE}
         cuda.run(entry, o=out, qkv=qkv, **sizes, **norms, **where, **rows)
@@ -106,15 +109,14 @@ class Rows:
         return expected(q[at], self.cache, seq, seen, SCALE) if seen > 0 else np.zeros(self.s.q_size)
 
     def check(self, cuda: CudaLibrary) -> None:
-        for with_norms in (True, False):
-            for causal in (True, False):
-                out, pool = self.run(cuda, with_norms, causal)
-                wants, wanted = self.expected(pool, with_norms, causal)
-                wide, tokens = pool.astype(F64), len(self.qkv)
-                assert np.array_equal(np.isnan(wide), np.isnan(wanted))
-                close(np.nan_to_num(wide), np.nan_to_num(wanted), slack=1e-4)
-                near_attention(out[:tokens], wants, self.s.head_dim)
-                assert np.isnan(out[tokens:].astype(F64)).all()
+        for with_norms, causal, wide in product((True, False), (True, False), {False, len(self.lengths) > 1}):
+            out, pool = self.run(cuda, with_norms, causal, wide)
+            wants, wanted = self.expected(pool, with_norms, causal)
+            stored, tokens = pool.astype(F64), len(self.qkv)
+            assert np.array_equal(np.isnan(stored), np.isnan(wanted))
+            close(np.nan_to_num(stored), np.nan_to_num(wanted), slack=1e-4)
+            near_attention(out[:tokens], wants, self.s.head_dim)
+            assert np.isnan(out[tokens:].astype(F64)).all()
 
     def _kept(self) -> list[tuple[int, int]]:
         return [(seq, row) for seq, rows in enumerate(self.kept) for row in rows]
@@ -168,18 +170,19 @@ def test_rows_of_several_sequences(libraries, rng, shape, lengths):
         Rows(rng, sizes, longer, rows, kept).check(libraries[shape])
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_each_sequence_has_the_bits_that_it_has_alone(libraries, rng, shape):
+def test_each_sequence_has_the_bits_that_it_has_alone(libraries, rng, shape, wide):
     sizes, rows = SHAPES[shape]
     many = Rows(rng, sizes, [400, 24, 60, 130], rows, [list(range(rows))] * 4)
-    together, pool = many.run(libraries[shape], True, True)
+    together, pool = many.run(libraries[shape], True, True, wide)
     for seq in range(4):
         alone = Rows(rng, sizes, [many.lengths[seq]], rows, [many.kept[seq]])
         own = slice(seq * rows, (seq + 1) * rows)
         alone.qkv, alone.norms, alone.cos_sin = many.qkv[own].copy(), many.norms, many.cos_sin
         alone.cache.pool, alone.cache.table = many.cache.pool, many.cache.table[seq : seq + 1]
         alone.slots = many.slots[seq : seq + 1]
-        out, found = alone.run(libraries[shape], True, True)
+        out, found = alone.run(libraries[shape], True, True, wide)
         assert out[:rows].tobytes() == together[own].tobytes()
         pages = many.cache.table[seq]
         assert found[pages].tobytes() == pool[pages].tobytes()

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kern.contracts.text import SEQS, TOKENS
-from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
+from kern.contracts.text import SEQS, TOKENS, WIDE
+from kern.kernels.cuda_plan import DRAFT_MODULE, MANY_ROWS_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
 from kern.kernels.implementation import (
     ADD_FIND,
     ARGMAX_CHOOSE,
@@ -67,40 +67,46 @@ class Launches:
 
     def attention(self, name: str) -> Kernel:
         """Attention of one token per sequence."""
-        entry = self.split_entry(name, SEQS, self.plan.sizes.q_heads)
+        entry = self.split_entry(name, self.plan.tuning.splits, SEQS, self.plan.sizes.q_heads)
         combine = "attention_combine", ("pages", "q_heads"), SEQS
-        return self.over_splits(entry, "attention_decode", SEQS, 1, combine)
+        return self.over_splits(entry, name, "attention_decode", SEQS, 1, combine)
 
-    def attention_rows(self, name: str) -> Kernel:
-        """Attention of a round's rows, a block for some pairs of a row and a query head of a sequence."""
-        entry = self.split_entry(name, SEQS, self.plan.sizes.kv_heads, self.pairs)
+    def attention_rows(self, name: str, *, wide: bool = False) -> Kernel:
+        """Attention of a round's rows, a block for some pairs of a row and a query head of a sequence.
+
+        `wide`: of several sequences.
+        """
+        splits = self.plan.tuning.wide_splits if wide else self.plan.tuning.splits
+        entry = self.split_entry(name + WIDE * wide, splits, SEQS, self.plan.sizes.kv_heads, self.pairs)
         blocks, rows = -(-self.pairs // _PAIRS_PER_BLOCK), self.plan.round_rows
         taken = "tokens", "seqs", "pages", "q_heads", "kv_heads"
         combine = "attention_rows_combine", taken, Mul(mul=(SEQS, rows))
-        return self.over_splits(entry, "attention_rows", Mul(mul=(SEQS, blocks)), rows, combine)
+        module = MANY_ROWS_MODULE if wide else "attention_rows"
+        return self.over_splits(entry, name, module, Mul(mul=(SEQS, blocks)), rows, combine)
 
-    def split_entry(self, name: str, *queries: Expr) -> Entry:
+    def split_entry(self, name: str, splits: int, *queries: Expr) -> Entry:
         """An entry with scratch for sums over each split of the context, laid out by `queries`."""
-        splits, dim = self.plan.tuning.splits, self.plan.sizes.head_dim
+        dim = self.plan.sizes.head_dim
         sums, weights = (Scratch(dtype="f32", shape=(*queries, splits, width)) for width in (dim, 2))
         return Entry(name, {"sums": sums, "weights": weights})
 
     def over_splits(
-        self, entry: Entry, module: str, blocks: Expr, new: int, combine: tuple[str, tuple[str, ...], Expr]
+        self, entry: Entry, name: str, module: str, blocks: Expr, new: int, combine: tuple[str, tuple[str, ...], Expr]
     ) -> Kernel:
         """Sums over each split of the context, by `blocks` for each key head, then their total.
 
-        `new` is the number of new tokens of a sequence. `combine` is the second kernel, the sizes that it takes, and
-        its rows.
+        `name` is that of the first kernel but for its end, `new` the number of new tokens of a sequence. `combine` is
+        the second kernel, the sizes that it takes, and its rows.
         """
         sizes, (symbol, taken, rows) = self.plan.sizes, combine
         out, *inputs = entry.interface
+        *_, splits, _ = entry.scratch["sums"].shape
         partial = self.step(
             entry,
             module,
-            f"{entry.name}_partial",
+            f"{name}_partial",
             ("out sums", "out weights", *inputs),
-            (self.plan.tuning.splits, sizes.kv_heads, blocks),
+            (splits, sizes.kv_heads, blocks),
             (32 * SPLIT_WARPS, 1, 1),
             shared_mem=self.plan.split_shared_mem(new),
         )

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kern.contracts.text import SEQS, TOKENS
+from kern.contracts.text import SEQS, TOKENS, WIDE
 from kern.kernels.cuda_launches import ROW_THREADS, Launches, operator
-from kern.kernels.cuda_plan import DRAFT_MODULE, ROWS_MODULE, CudaPlan
+from kern.kernels.cuda_plan import DRAFT_MODULE, MANY_ROWS_MODULE, ROWS_MODULE, CudaPlan
 from kern.kernels.implementation import FEEDBACK, Grid
 from kern.manifest.expressions import Add, CeilDiv
 from kern.manifest.types import Kernel
@@ -33,11 +33,9 @@ def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str]) -> dict[str, Kernel
     launch = Launches(plan, modules)
     rounds = {} if plan.round is None else _round_entries(launch)
     markov = {"markov_argmax": launch.markov()} if plan.markov_slots else {}
-    rows = () if plan.round is None else ("append_attention_rows", "append_attention_rows_full")
     without_norms = {
         "rope_cache": _rope_cache(launch, "rope_cache"),
         "append_attention": launch.attention("append_attention"),
-        **{name: launch.attention_rows(name) for name in rows},
     }
     return _token_entries(launch) | rounds | markov | without_norms
 
@@ -51,9 +49,16 @@ def _round_entries(launch: Launches) -> dict[str, Kernel]:
     """The entries that only a draft and the rows of a round of speculation use."""
     rows, draft = launch.plan.rows_of_round, DRAFT_MODULE if DRAFT_MODULE in launch.plan.variants else ROWS_MODULE
     alike = "residual_matmul_f32", "residual_matmul_acc_f32"
-    attention = "norm_append_attention_rows", "norm_append_attention_rows_full"
+    widths = (False, True) if MANY_ROWS_MODULE in launch.plan.variants else (False,)
+    attention = {
+        name + WIDE * wide: launch.attention_rows(name, wide=wide)
+        for norms in ("norm_", "")
+        for seen in ("", "_full")
+        for wide in widths
+        for name in (f"{norms}append_attention_rows{seen}",)
+    }
     return {
-        **{name: launch.attention_rows(name) for name in attention},
+        **attention,
         **launch.products(ROWS_MODULE, rows, "_rows"),
         **{symbol: launch.matvec(symbol, module=ROWS_MODULE, rows=rows) for symbol in alike},
         "hidden_matmul_rows": launch.matvec("hidden_matmul_rows", "hidden_matmul", ROWS_MODULE, rows),

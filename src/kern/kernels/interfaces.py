@@ -227,6 +227,16 @@ _SPECULATION: Final = {
 # The products of a step of many sequences, which read the weights once for all rows.
 _WIDE: Final = {f"{name}_wide": text for name, text in _FUSED.items() if "matmul" in name or name == "rms_gate_up"}
 
+# norm_rope_cache, but qkv stays as it is, then attention_prefill, of the last n = tokens / seqs tokens of every
+# sequence; block_table [seqs, pages], seq_lens [seqs]. Row r of sequence s is at seq_lens[s] - n + r of it, in the slot
+# there, or is not kept where its slot is -1. Two without norms; two where each row sees all seq_lens[s] keys
+_ROWS_ATTENTION: Final = {
+    "norm_append_attention_rows": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
+    "append_attention_rows": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
+    "norm_append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
+    "append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
+}
+
 # The rows of a round of speculation, in fused launches.
 _ROUND: Final = {
     # the products of a step for the rows of a round; the last for an MLP of the draft's own width
@@ -236,15 +246,9 @@ _ROUND: Final = {
     "hidden_matmul_rows": f"y: out bf16, {_PRODUCT}",
     "residual_matmul_f32": "y: out f32, x: in f32, w: in bf16, m n k: i32",
     "residual_matmul_acc_f32": "y: inout f32, x: in f32, w: in bf16, m n k: i32",
-    # norm_rope_cache, but qkv stays as it is, then attention_prefill, of the last n = tokens / seqs tokens of each
-    # sequence; block_table [seqs, pages], seq_lens [seqs]. Row r of sequence s is at seq_lens[s] - n + r of it, in the
-    # slot there, or is not kept where its slot is -1
-    "norm_append_attention_rows": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
-    # the same without norms
-    "append_attention_rows": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
-    # the same two, but each row sees all seq_lens[s] keys
-    "norm_append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
-    "append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
+    # attention, divided for one sequence or for several
+    **_ROWS_ATTENTION,
+    **{f"{name}_wide": text for name, text in _ROWS_ATTENTION.items()},
 }
 
 INTERFACES: Final[Mapping[str, Interface]] = {

@@ -177,7 +177,7 @@ __device__ static void partial(const RowsCall& all, int seqs, const Norms& norms
 }
 
 #define PLAIN_ROWS(name, causal)                                                                                       \
-    KERNEL(SPLIT_THREADS, 1)                                                                                           \
+    KERNEL(SPLIT_THREADS, ROWS_BLOCKS)                                                                                 \
     name(float* sums, float* weights, const bf16* qkv, const i64* positions, const float* cos_sin, bf16* pool,         \
          const i64* slots, const int* block_table, const int* seq_lens, int tokens, int seqs, int pages, int q_heads,  \
          int kv_heads, int dim, int row_stride, i64 page_stride, float scale) {                                        \
@@ -188,7 +188,7 @@ __device__ static void partial(const RowsCall& all, int seqs, const Norms& norms
     }
 
 #define NORMED_ROWS(name, causal)                                                                                      \
-    KERNEL(SPLIT_THREADS, 1)                                                                                           \
+    KERNEL(SPLIT_THREADS, ROWS_BLOCKS)                                                                                 \
     name(float* sums, float* weights, const bf16* qkv, const bf16* q_norm, const bf16* k_norm, const i64* positions,   \
          const float* cos_sin, bf16* pool, const i64* slots, const int* block_table, const int* seq_lens, int tokens,  \
          int seqs, int pages, int q_heads, int kv_heads, int dim, int row_stride, i64 page_stride, float eps,          \

@@ -91,9 +91,6 @@ struct MatrixStream {
 #pragma unroll
         for (int chunk = 0; chunk < CHUNKS; chunk++)
             weights[chunk] = at[chunk * 4 + (chunk % 2 ? -crossed : crossed) * 4];
-        __syncwarp();
-        if (lane_index() == 0) arrive(&empty[slot]);
-        advance();
         if constexpr (CROSSED) {
 #pragma unroll
             for (int chunk = 0; chunk < CHUNKS; chunk += 2) {
@@ -102,6 +99,15 @@ struct MatrixStream {
                 weights[chunk + 1] = crossed ? even : odd;
             }
         }
+    }
+
+    // The slot is free. The copy that fills it again is not ordered after this warp's loads, which may still wait in its
+    // queue; so the barrier's address, which does not change, depends on the `product` of all that was loaded.
+    __device__ void release(float product) {
+        int never = __float_as_int(product) & range.turns >> 31;
+        __syncwarp();
+        if (lane_index() == 0) arrive(&empty[slot] + never);
+        advance();
     }
 };
 #else
@@ -143,8 +149,9 @@ struct MatrixStream {
         wait_for_copies<SLOTS - 1>();
 #pragma unroll
         for (int chunk = 0; chunk < CHUNKS; chunk++) weights[chunk] = piece(chunk);
-        load();
     }
+
+    __device__ void release(float) { load(); }
 };
 #endif
 
@@ -206,6 +213,7 @@ __device__ static Candidate add_rows(float* logits, const TokenRows& x, MatrixSt
             uint4 weights[CHUNKS];
             stream.take(weights);
             float product = x.times_first(weights);
+            stream.release(product);
             if (place == i) sum += product;
         }
         if (row >= range.count) continue;
@@ -268,6 +276,7 @@ __device__ static Candidate add_rows_of_each(float* logits, i64 apart, int seqs,
             float2 whole = make_float2(sums[i].x + products.x, sums[i].y + products.y);
             LogitPair pair = pair_of(first + i);
             pair.store(whole);
+            stream.release(products.x);
             int row = range.first + (first + i) * SLOT_ROWS + within;
             Candidate low = Candidate::of(whole.x, row), high = Candidate::of(whole.y, row + 1);
             if (pair.valid > 0 && low.beats(top)) top = low;
