@@ -153,7 +153,7 @@ def test_what_is_no_text_model_has_no_such_limits(kern: Kern, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("limits", "sequences", "chunk"), [([], 1, 512), (["--sequences", 3, "--chunk", 16], 3, 16), (["--chunk", 1], 1, 1)]
+    ("limits", "sequences", "chunk"), [([], 8, 512), (["--sequences", 3, "--chunk", 16], 3, 16), (["--chunk", 1], 1, 1)]
 )
 def test_limits_are_obeyed_and_inspect_shows_them(
     kern: Kern, tmp_path: Path, compiled_once: None, limits: list[object], sequences: int, chunk: int
@@ -191,6 +191,7 @@ def test_several_sequences_decode_in_one_call_as_each_does_alone(
                 "block_table": table,
                 "seq_lens": ends,
                 "cu_seqlens_q": np.cumsum([0, *(len(ids) for _, ids, _ in parts)]),
+                "row_slots": [sequence for sequence, _, _ in parts],
             }
             for name, array in inputs.items():
                 executable.write(name, array, values)

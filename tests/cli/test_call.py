@@ -17,6 +17,7 @@ from kern.manifest.builder import ManifestBuilder
 from kern.manifest.params import DTYPE_BYTES
 from support.artifacts import toy_kernels, write_artifact
 from support.inputs import DTYPES
+from support.tiny import tiny_reference
 from support.toy import CAPACITY, COLUMNS, MODULE, gained, single, toy_artifact, toy_weights
 
 AT = ("--set", "rows=3", "--set", "start=0")
@@ -297,16 +298,21 @@ def test_outputs_are_written_whole_or_not_at_all(
 
 
 def test_a_text_models_programs_can_be_called(kern: Kern, tiny: Path, work: Path) -> None:
-    values = {"token_ids": [5], "positions": [0], "slot_mapping": [0], "block_table": [[0]], "seq_lens": [1]}
-    for name, value in {**values, "cu_seqlens_q": [0, 1], "targets": [7]}.items():
+    values: dict[str, list[Any]] = {
+        "token_ids": [5],
+        "positions": [0],
+        "slot_mapping": [0],
+        "block_table": [[0]],
+        "seq_lens": [1],
+    }
+    values |= {"cu_seqlens_q": [0, 1], "row_slots": [0], "logits_rows": [0]}
+    for name, value in values.items():
         np.save(f"{name}.npy", np.array(value))
-    used = [*values, "cu_seqlens_q", "targets"]
-    ins = [word for name in used for word in ("--in", f"{name}={name}.npy")]
+    ins = [word for name in values for word in ("--in", f"{name}={name}.npy")]
     sets = [word for name in ("tokens", "seqs", "pages") for word in ("--set", f"{name}=1")]
-    done = kern("call", tiny, "score", *sets, *ins, "--out", "nll=nll.npy", "--capacity", 16)
+    done = kern("call", tiny, "step", *sets, *ins, "--out", "next_token=next.npy", "--capacity", 16)
     assert done.code == 0, done.err
-    assert np.load("nll.npy").shape == (1,)
-    assert 0 < np.load("nll.npy")[0] < 20
+    assert np.load("next.npy").tolist() == [int(tiny_reference(tiny).logits([5])[-1].argmax())]
 
 
 @pytest.mark.parametrize(

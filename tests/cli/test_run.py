@@ -332,7 +332,7 @@ def test_inspect_shows_files_and_memory(kern: Kern, tiny: Path) -> None:
     text = kern("inspect", tiny).out
     assert "kernels/matmul.so" in text
     assert "\nsymbols\n  tokens  1…" in text
-    assert "\n  seqs    1…1\n" in text
+    assert "\n  seqs    1…64\n" in text
     assert "1 dispatch  (" in text
     memory = kern("inspect", tiny, "--json").json["memory"]
     least, planned, unshared = (memory[f"workspace{which}"] for which in ("_lower_bound", "", "_unshared"))
@@ -368,6 +368,7 @@ def test_inspect_lists_buffers_and_states(kern: Kern, tiny: Path) -> None:
     assert set(rows) == set(declared["buffers"])
     assert rows["block_table"] == ["block_table", "input", "i32", "[seqs,", "pages]"]
     assert "\nstates\n  kv  " in text
+    assert "\nmemory for one sequence at capacity 4096\n" in text
 
 
 def test_bench_prints_json(kern: Kern, tiny: Path) -> None:

@@ -157,6 +157,25 @@ def test_a_read_has_the_bytes_at_its_point_of_the_stream(device: Device, stream:
     assert pending[7].wait() == (7).to_bytes(8, "little")
 
 
+def test_zeroing_is_ordered_with_launches_and_touches_no_other_byte(
+    device: Device, stream: Stream, function: Function, make_launch: MakeLaunch
+) -> None:
+    memory, blocks = device.alloc(8 * 5), [0] * 5
+    adding = [device.prepare(steps(make_launch, function, memory.address + 8 * each, [each + 1])) for each in range(5)]
+    for turn in range(12):
+        for each in range(5):
+            device.launch(adding[each], stream)
+            blocks[each] = blocks[each] * 3 + each + 1
+        device.zero(memory.address + 8 * (turn % 5), 8, stream)
+        blocks[turn % 5] = 0
+    assert device.read(memory.address, 40, stream).wait() == b"".join(each.to_bytes(8, "little") for each in blocks)
+    device.zero(memory.address + 3, 0, stream)
+    device.zero(memory.address + 9, 21, stream)
+    kept = b"".join(each.to_bytes(8, "little") for each in blocks)
+    assert device.read(memory.address, 40, stream).wait() == kept[:9] + bytes(21) + kept[30:]
+    memory.free()
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[tuple[int, bytes]]:
     """An open file, and its bytes."""

@@ -41,14 +41,15 @@ def test_a_manifest_without_the_program_is_refused(tiny: Path, tmp_path: Path) -
     folder = tmp_path / tiny.name
     shutil.copytree(tiny, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["programs"]["score"], manifest["kernels"]["token_nll"]
-    del manifest["buffers"]["targets"], manifest["buffers"]["nll"]
+    del manifest["programs"]["score"], manifest["programs"]["nll"], manifest["kernels"]["token_nll"]
+    for buffer in ("targets", "nll", "scored", "scored_logits"):
+        del manifest["buffers"][buffer]
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
     with load(folder, capacity=32) as executable, pytest.raises(ContractError, match="program score") as caught:
         score(executable, Tokenizer.load(folder).settings, prompt(5))
 
-    assert "output nll: f32 [tokens]" in caught.value.message
+    assert "output nll: f32 [seqs]" in caught.value.message
 
 
 def test_a_score_that_lost_its_state_is_an_error(tiny: Path) -> None:

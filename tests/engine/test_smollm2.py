@@ -84,7 +84,7 @@ def test_one_thread_gives_the_same_tokens(smollm2: Path, monkeypatch: pytest.Mon
 def test_the_first_logits_are_the_references(smollm2: Path) -> None:
     with load(smollm2, sharing=False) as executable:
         next(Generator(executable, Tokenizer.load(smollm2)).generate(PROMPT))
-        logits = executable.read("logits", {"tokens": 1})[0]
+        logits = executable.read("logits", {"seqs": 1})[0]
 
     assert logits[list(LOGITS)] == pytest.approx(list(LOGITS.values()), abs=0.15)
     assert np.argmax(logits) == 7042

@@ -58,8 +58,8 @@ def test_tokens_that_stay_on_the_gpu_are_those_that_pass_the_host(
         generator = Generator(executable, Tokenizer.load(tiny), chunk=32, eager=eager)
         generation = generator.generate(PROMPT, max_tokens=COUNT)
         ids = [token.id for token in generation]
-        last = executable.read("logits", {"tokens": 1})[0]
-        position = executable.read("step_position").tolist()
+        last = executable.read("logits", {"seqs": 1})[0]
+        position = executable.read("slot_position").tolist()
 
     assert ids == list(usual(tiny).ids)
     assert last.tobytes() == usual(tiny).logits[-1].tobytes()
@@ -72,7 +72,7 @@ def test_generation_ends_where_the_capacity_ends(tiny: Path, host: bool) -> None
         generator = host_driven.generator(executable, Tokenizer.load(tiny), chunk=32, host=host)
         generation = generator.generate(PROMPT, max_tokens=60)
         ids = [token.id for token in generation]
-        position = executable.read("step_position").tolist()
+        position = executable.read("slot_position").tolist()
 
     assert generation.stop == "length"
     assert ids == list(usual(tiny).ids)[:9]

@@ -70,7 +70,7 @@ class Loaded:
     def steps(self, ids: Sequence[int], count: int, **options: Any) -> tuple[list[int], F32]:
         """The ids that follow, and the logits that each was chosen from."""
         generation = self.generator(**options).generate(ids, max_tokens=count, ignore_stop=True)
-        logits = [self.executable.read("logits", {"tokens": 1})[0] for _ in generation]
+        logits = [self.executable.read("logits", {"seqs": 1})[0] for _ in generation]
         return generation.output_ids, np.array(logits)
 
 

@@ -15,6 +15,14 @@ from kernels.choices import UNUSABLE, chosen, one_unusable, one_usable, ties
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
 from kernels.rounds import check_step_of_chain, mingle, play
+from kernels.slots import (
+    check_advance,
+    check_begin,
+    check_gather_rows,
+    check_keep_tokens,
+    check_lay_rows,
+    check_lay_tokens,
+)
 from kernels.test_attention import LAYER, expected, filled
 
 pytestmark = pytest.mark.gpu
@@ -522,14 +530,14 @@ def test_token_nll_is_nan_where_a_row_is_unusable(cuda, rng, n):
     logits[14] = -np.inf
     targets[15] = n
     nll = np.zeros(16, F32)
-    cuda.run("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=n, tokens=16)
+    cuda.run("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=n, seqs=16)
     assert np.isnan(nll).all()
 
 
 def test_token_nll_of_a_banned_target_is_infinite(cuda, rng):
     logits, nll = rng.normal(size=(1, 1000)).astype(F32), np.full(1, np.nan, F32)
     logits[0, 5] = -np.inf
-    cuda.run("token_nll", nll=nll, logits=logits, targets=np.array([5]), vocabulary=1000, tokens=1)
+    cuda.run("token_nll", nll=nll, logits=logits, targets=np.array([5]), vocabulary=1000, seqs=1)
     assert nll[0] == np.inf
 
 
@@ -538,38 +546,31 @@ def test_token_nll_of_a_banned_target_is_infinite(cuda, rng):
 def test_token_nll(cuda, rng, tokens, n):
     logits, targets = (rng.normal(size=(tokens, n)) * 20).astype(F32), rng.integers(0, n, tokens)
     nll = poison((tokens,), F32)
-    cuda.run("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=n, tokens=tokens)
+    cuda.run("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=n, seqs=tokens)
     wide = logits.astype(F64)
     top = wide.max(-1)
     want = np.log(np.exp(wide - top[:, None]).sum(-1)) + top - wide[np.arange(tokens), targets]
     close(nll, want, bits=18, slack=2e-5)
 
 
-@pytest.mark.parametrize("seqs", [1, 3, 8, 40])
-def test_begin_and_advance(cuda, rng, seqs):
-    pages, ring_size = 3, 8
-    ring, token_ids = np.full((seqs, ring_size), -1, I64), rng.integers(0, 1000, seqs)
-    positions, slots = rng.integers(0, 47, seqs), rng.integers(0, 1000, seqs)
-    positions[0] = 47  # whose next token has no page
-    lens, table = (positions + 1).astype(I32), rng.integers(0, 100, (seqs, pages)).astype(I32)
-    token, position, slot, length = (np.full(seqs, -77, t) for t in (I64, I64, I64, I32))
-    carries = (token, position, slot, length, ring)
-    steps = {"step_token": token, "step_position": position, "step_slot": slot, "step_length": length}
-    both = {**steps, "token_ring": ring, "seqs": seqs, "ring": ring_size}
-    cuda.run("begin", token_ids=token_ids, positions=positions, slot_mapping=slots, seq_lens=lens, **both)
-    each = np.arange(seqs)
-    wanted = np.full((seqs, ring_size), -1, I64)
-    wanted[each, positions % ring_size] = token_ids
-    for got, want in zip(carries, (token_ids, positions, slots, lens, wanted), strict=True):
-        assert np.array_equal(got, want)
-    following = rng.integers(0, 1000, seqs)
-    cuda.run("advance", next_token=following, block_table=table, pages=pages, **both)
-    after = positions + 1
-    wanted[each, after % ring_size] = following
-    inside = np.minimum(after, pages * PAGE - 1)
-    places = np.where(after < pages * PAGE, table[each, inside // PAGE] * PAGE + after % PAGE, -1)
-    for got, want in zip(carries, (following, after, places, after + 1, wanted), strict=True):
-        assert np.array_equal(got, want)
+@pytest.mark.parametrize(("seqs", "slots"), [(1, 1), (1, 5), (3, 3), (8, 5), (40, 64), (100, 200)])
+@pytest.mark.parametrize("check", [check_begin, check_advance, check_lay_tokens, check_keep_tokens])
+def test_slots(cuda, rng, check, seqs, slots):
+    for _ in range(4):
+        check(cuda.run, rng, seqs, slots)
+
+
+@pytest.mark.parametrize("pages", [1, 3])
+@pytest.mark.parametrize(("seqs", "slots"), [(1, 1), (1, 5), (8, 5), (40, 64), (100, 200)])
+def test_rows_of_a_step(cuda, rng, seqs, slots, pages):
+    for _ in range(4):
+        check_lay_rows(cuda.run, rng, seqs, slots, pages)
+
+
+@pytest.mark.parametrize("width", [1, 576, 4099])
+@pytest.mark.parametrize("seqs", [1, 7, 64])
+def test_gathered_rows(cuda, rng, seqs, width):
+    check_gather_rows(cuda.run, rng, BF16, seqs, width)
 
 
 @pytest.mark.parametrize("seqs", [1, 3, 8])

@@ -103,7 +103,7 @@ def test_silu_mul_of_extremes(run):
 def test_token_nll(same, rng, tokens, vocabulary):
     logits = (rng.normal(size=(tokens, vocabulary)) * 6).astype(F32)
     targets, nll = rng.integers(0, vocabulary, tokens), poison((tokens,), F32)
-    same("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=vocabulary, tokens=tokens)
+    same("token_nll", nll=nll, logits=logits, targets=targets, vocabulary=vocabulary, seqs=tokens)
     wide = logits.astype(F64)
     top = wide.max(1)
     want = np.log(np.exp(wide - top[:, None]).sum(1)) + top - wide[np.arange(tokens), targets]
@@ -112,7 +112,7 @@ def test_token_nll(same, rng, tokens, vocabulary):
 
 def test_token_nll_of_a_target_outside_is_nan(run):
     nll = poison((3,), F32)
-    run("token_nll", nll=nll, logits=np.zeros((3, 40), F32), targets=np.array([3, 40, -1]), vocabulary=40, tokens=3)
+    run("token_nll", nll=nll, logits=np.zeros((3, 40), F32), targets=np.array([3, 40, -1]), vocabulary=40, seqs=3)
     close(nll[:1], np.log([40.0]), bits=20)
     assert np.isnan(nll[1:]).all()
 
@@ -127,7 +127,7 @@ def test_token_nll_is_nan_where_a_row_is_unusable(run, rng, vocabulary):
         logits=logits,
         targets=rng.integers(0, vocabulary, vocabulary + 1),
         vocabulary=vocabulary,
-        tokens=vocabulary + 1,
+        seqs=vocabulary + 1,
     )
     assert np.isnan(nll).all()
 
@@ -135,7 +135,7 @@ def test_token_nll_is_nan_where_a_row_is_unusable(run, rng, vocabulary):
 def test_token_nll_of_a_banned_target_is_infinite(run, rng):
     logits, nll = rng.normal(size=(2, 40)).astype(F32), poison((2,), F32)
     logits[:, 5] = -np.inf
-    run("token_nll", nll=nll, logits=logits, targets=np.array([5, 6]), vocabulary=40, tokens=2)
+    run("token_nll", nll=nll, logits=logits, targets=np.array([5, 6]), vocabulary=40, seqs=2)
     assert nll[0] == np.inf
     assert np.isfinite(nll[1])
 

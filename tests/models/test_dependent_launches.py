@@ -17,6 +17,9 @@ READ_EARLY = ("append_attention_partial", "_rows_partial", "_rows_full_partial",
 """How the kernels' names end that read positions, slots, lengths or pages before they wait."""
 
 
+OTHERS = ("prefill", "begin", "step", "score", "nll", "draft_precompute", "accept", "begin_spec")
+
+
 def waits_first(step: Step) -> bool:
     """Whether a kernel waits for those ahead of it before it lets the next one start."""
     assert step.cubin is not None
@@ -39,7 +42,9 @@ def test_what_is_read_early_has_been_written(name: str, program: str) -> None:
     assert all(steps[place].pdl and waits_first(steps[place - 1]) for place in early)
 
 
-@pytest.mark.parametrize("program", ["prefill", "score", "draft_precompute", "accept", "begin", "begin_spec"])
+@pytest.mark.parametrize(
+    "program", ["prefill", "step", "score", "nll", "draft_precompute", "accept", "begin", "begin_spec"]
+)
 def test_other_programs_have_no_kernel_that_reads_early(program: str) -> None:
     steps = launches(manifest_of("qwen3 tiny", "sm_90a"), program)
 

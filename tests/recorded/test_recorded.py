@@ -116,7 +116,7 @@ def test_the_artifact_is_valid_and_keeps_the_text_contract(built: Path) -> None:
     settings = TextSettings.model_validate_json((built / "text.json").read_text())
     check_generation(manifest_of(built), settings)
     check_scoring(manifest_of(built), settings)
-    assert set(manifest_of(built).programs) == {"prefill", "decode", "score", "begin"}
+    assert set(manifest_of(built).programs) == {"prefill", "begin", "decode", "step", "score", "nll"}
 
 
 def test_every_step_is_pinned_to_the_module_that_was_recorded(built: Path, dump: Path) -> None:
@@ -140,7 +140,9 @@ def test_a_steps_products_are_our_own_and_a_chunks_are_cublaslts(built: Path) ->
     }
 
     assert used["prefill"] == {"extern:cublaslt_bf16_tn"}
-    assert used["score"] == {"extern:cublaslt_bf16_tn", "extern:cublaslt_bf16_tn_f32"}
+    assert used["score"] == {"extern:cublaslt_bf16_tn"}
+    assert used["step"] == {"extern:cublaslt_bf16_tn", "extern:cublaslt_bf16_tn_f32"}
+    assert used["nll"] == {"extern:cublaslt_bf16_tn_f32"}
     assert used["decode"] == {"hidden_matmul", "output_matmul", "down_matmul", "hidden_matmul_f32"}
 
 

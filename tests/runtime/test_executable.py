@@ -15,7 +15,6 @@ import kern
 from kern.manifest.builder import ManifestBuilder
 from kern.runtime.errors import Closed, NotReadable, NotWritable, UnknownName
 from kern.runtime.executable import Executable
-from kern.runtime.launch_cache import MAX_ENTRIES
 from kern.runtime.symbols import SymbolError, SymbolMissing, SymbolOutOfBounds, SymbolUnknown
 from support.artifacts import toy_kernels, write_artifact
 from support.inputs import DTYPES
@@ -281,19 +280,6 @@ def test_arrays_of_every_dtype_arrive_and_return_as_they_were(tmp_path: Path) ->
             read = executable.read(f"out_{dtype}")
             assert read.dtype == array.dtype
             np.testing.assert_array_equal(read, array)
-
-
-def test_more_values_than_launch_lists_are_kept_run_right(toy: Path) -> None:
-    starts = [*range(MAX_ENTRIES + 1), 0, MAX_ENTRIES]
-    with kern.load(toy, capacity=MAX_ENTRIES + 1) as executable:
-        for turn, start in enumerate(starts):
-            executable.write("x", rows(1, seed=turn), {"rows": 1})
-            executable.run("step", {"rows": 1, "start": start})
-        assert executable.read("count") == len(starts)
-        executable.run("recall", {"start": MAX_ENTRIES})
-        last = {start: turn for turn, start in enumerate(starts)}
-        expected = sum(gained(rows(1, seed=last[start]), WEIGHTS)[0] for start in range(MAX_ENTRIES))
-        np.testing.assert_array_equal(executable.read("kept"), expected)
 
 
 def test_check_runs_launch_by_launch_and_gives_the_same(toy: Path) -> None:

@@ -15,7 +15,7 @@ from kern.artifact.types import StepKey
 from kern.manifest.launches import KernelLaunch, OperatorLaunch
 from kern.manifest.reading import read
 from kern.manifest.writing import write
-from kern.runtime.lowering import LinkedStep, link, lower
+from kern.runtime.lowering import LinkedStep, link, lower, templates
 from kern.runtime.memory.address_table import Bases, ProgramAddresses
 from kern.runtime.memory.address_table import addresses as program_addresses
 from kern.runtime.memory.planner import plan
@@ -138,7 +138,7 @@ def plain(launch: KernelLaunch | OperatorLaunch) -> tuple[Any, ...]:
 
 def assert_equal(checked: VerifiedManifest, program: str, values: dict[str, int]) -> None:
     where = addresses(checked, program)
-    lowered = lower(checked.manifest, program, values, where, named_functions(checked))
+    lowered = lower(templates(checked.manifest, program, where, named_functions(checked)), values)
     document = json.loads(write(checked.manifest))
     assert [plain(launch) for launch in lowered] == interpreted(document, program, values, where)
 

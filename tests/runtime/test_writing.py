@@ -76,17 +76,38 @@ def test_a_call_may_name_symbols_beyond_what_a_buffer_has(tmp_path: Path) -> Non
         assert executable.read("w", {"n": 8, "m": 1}).tolist() == [1]
 
 
+def test_one_row_of_a_table_is_replaced_at_a_time(tmp_path: Path) -> None:
+    b = ManifestBuilder("table")
+    n, m = b.symbol("n", max=8), b.symbol("m", max=6)
+    b.kernel("copy", single("copy_bytes", ("out buffer<i32>", "in buffer<i32>", "i32")))
+    b.program("run").dispatch("copy", b.output("y", "i32", (n, m)), b.input("x", "i32", (n, m)), 4 * 8 * 6)
+    folder, rng = write_artifact(tmp_path / "table", b.build(), {MODULE: toy_kernels()}), np.random.default_rng(1)
+    with kern.load(folder) as executable:
+        for width in (6, 4):
+            expected = rng.integers(0, 99, (5, width), np.int32)
+            executable.write("x", expected, values := {"n": 5, "m": width})
+            for _ in range(20):
+                row = int(rng.integers(5))
+                expected[row] = rng.integers(0, 99, width)
+                executable.write("x", expected[row : row + 1], values, at=row)
+                executable.run("run", values)
+                np.testing.assert_array_equal(executable.read("y", values), expected)
+            with pytest.raises(WrongShape, match=r"an array of \[1, 3\] does not fit from row 0 on"):
+                executable.write("x", [[1, 2, 3]], values, at=0)
+
+
 def test_at_counts_rows(executable: Executable) -> None:
     executable.write("video", whole := video(*BOUNDS).copy())
-    for row, count in ((1, 2), (3, 1), (2, 2), (1, 0), (4, 0)):
+    for row, count in ((1, 2), (3, 1), (2, 2), (1, 0), (4, 0), (0, 1), (0, 3), (0, 4), (0, 0)):
         executable.write("video", part := video(count, 3, 5), at=row)
         whole[row : row + count] = part
         np.testing.assert_array_equal(executable.read("video"), whole)
     values = {"f": 3, "h": 2, "w": 2}
     executable.write("video", small := video(3, 2, 2), values)
-    executable.write("video", part := video(1, 2, 2), values, at=np.int32(2))
-    small[2] = part
-    np.testing.assert_array_equal(executable.read("video", values), small)
+    for at in (np.int32(2), 0, np.int64(0)):
+        executable.write("video", part := video(1, 2, 2), values, at=at)
+        small[at] = part
+        np.testing.assert_array_equal(executable.read("video", values), small)
     executable.write("fixed", fixed := video(4, 5))
     executable.write("fixed", rows := video(2, 5), at=1)
     fixed[1:3] = rows
@@ -97,6 +118,9 @@ def test_at_counts_rows(executable: Executable) -> None:
     ("shape", "at"),
     [
         ((2, 3, 5), 3),
+        ((5, 3, 5), 0),
+        ((3, 5), 0),
+        ((2, 5, 3), 0),
         ((1, 3, 5), 4),
         ((1, 3, 5), 2**70),
         ((0, 3, 5), 5),
@@ -105,7 +129,7 @@ def test_at_counts_rows(executable: Executable) -> None:
         ((), 1),
         ((1, 5, 3), 1),
     ]
-    + [((1, 3, 5), at) for at in (-1, True, False, 1.0, 0.0, "1", None, np.float32(1), np.True_, [1])],
+    + [((1, 3, 5), at) for at in (-1, True, False, 1.0, 0.0, "1", np.float32(1), np.True_, [1])],
 )
 def test_rows_out_of_range_are_refused(executable: Executable, shape: tuple[int, ...], at: Any) -> None:
     executable.write("video", whole := video(*BOUNDS))

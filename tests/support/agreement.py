@@ -40,7 +40,7 @@ def run(
     with load(folder, capacity=capacity, sharing=False, check=check) as executable:
         generator = HostDriven(executable, Tokenizer.load(folder), **options)
         generation = generator.generate(prompt, max_tokens=count, ignore_stop=True)
-        logits = [executable.read("logits", {"tokens": 1})[0] for _ in generation]
+        logits = [executable.read("logits", {"seqs": 1})[0] for _ in generation]
     return Run(prompt, generation.output_ids, np.array(logits))
 
 

@@ -22,6 +22,9 @@ import pytest
 from cuda.bindings import driver
 
 from kern.device.cuda import launch
+from kern.device.cuda.device import CudaDevice
+from kern.device.cuda.module import CudaModule
+from kern.device.host.target import host_target
 from kern.manifest.params import Layout, Param, layout
 
 STATUS = driver.CUresult
@@ -342,6 +345,18 @@ class FakeDriver:
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: int, threads: int, shared_mem: int) -> Any:
         return self.status, min(2048 // threads, 232448 // max(shared_mem, 1))
+
+
+class HostCodeDevice(CudaDevice):
+    """The GPU of this driver, taking host modules as they are: a folder that is built for the host runs on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = host_target()
+
+    def load_module(self, image: bytes) -> CudaModule:
+        """Load a host module."""
+        return super().load_module(cubin(image))
 
 
 def _attributes(address: int, count: int) -> dict[str, Any]:

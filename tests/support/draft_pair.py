@@ -32,6 +32,7 @@ class Pair:
         model = save_model(folder / "model", checkpoint)
         draft = save_draft(folder / "draft", reference.config, reference.tensors)
         family = checkpoint.config.family
+        options = {"sequences": 1, **options}
         build(BuildOptions(family, checkpoint=model, target=target, draft=draft, **options), folder / "built")
         self.executable: Executable = kern.load(folder / "built", capacity=CAPACITY, sharing=False)
         self.pages = CAPACITY // PAGE

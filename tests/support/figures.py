@@ -191,6 +191,11 @@ QUOTES: Final = (
     Quote(TRAINING, "step 3400 95% {} s loss {} accept_k {} {} {} {} {} {} {} tau {} on 16 held out",
           "h200-draft-training",
           ("step_3400/s", "step_3400/loss", *(f"step_3400/accept_k/{place}" for place in range(7)), "step_3400/tau")),
+    Quote("docs/python-api.md",
+          "For a program of {} launches on an H200, that took {} ms and {} KiB of the host's memory; "
+          "a graph of them took {} ms, {} KiB and another {} KiB of the GPU's memory", "h200-launch-lists",
+          ("launches/decode", "lists/decode/ms", "lists/decode/host_kib", "graphs/decode/ms", "graphs/decode/host_kib",
+           "graphs/decode/device_kib")),
     Quote(CARD, "{} of 4,000 steps of 32 texts with 64 blocks each, in {} s", "h200-draft-training",
           ("training/steps", "training/s")),
 )  # fmt: skip

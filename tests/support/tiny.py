@@ -41,12 +41,14 @@ def without_feedback(folder: Path, output: Path) -> Path:
         "step_slot": "slot_mapping",
         "step_length": "seq_lens",
     }
-    del manifest["programs"]["begin"], manifest["kernels"]["begin"], manifest["kernels"]["advance"]
-    del manifest["buffers"]["token_ring"]
-    for carry in inputs:
-        del manifest["buffers"][carry]
+    feedback = "begin", "lay_rows", "advance", "lay_tokens", "keep_tokens"
+    del manifest["programs"]["begin"], manifest["programs"]["step"]
+    for kernel in feedback:
+        del manifest["kernels"][kernel]
+    for buffer in ("slot_token", "slot_position", "token_ring", "row_slots", "row_ids", *inputs):
+        del manifest["buffers"][buffer]
     decode = manifest["programs"]["decode"]
-    decode["dispatches"] = [dispatch for dispatch in decode["dispatches"] if dispatch["kernel"] != "advance"]
+    decode["dispatches"] = [dispatch for dispatch in decode["dispatches"] if dispatch["kernel"] not in feedback]
     for dispatch in decode["dispatches"]:
         for arg in dispatch["args"]:
             if "buf" in arg:

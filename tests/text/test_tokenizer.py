@@ -145,9 +145,10 @@ def test_a_tokenizer_of_another_folder_is_refused(folder: Path) -> None:
         ({"special_tokens": {"messages": "x"}}, r"special_tokens\.messages"),
         ({"special_tokens": {"eos_token": 2}}, r"special_tokens\.eos_token"),
         ({"special_tokens": None}, "special_tokens"),
-        ({"version": 1}, "has version 1, not 2: an older kern built this folder"),
-        ({"version": 0}, "has version 0, not 2: an older kern"),
-        ({"version": 3}, "has version 3, not 2: a newer kern"),
+        ({"version": 1}, "has version 1, not 3: an older kern built this folder"),
+        ({"version": 0}, "has version 0, not 3: an older kern"),
+        ({"version": 2}, "has version 2, not 3: an older kern"),
+        ({"version": 4}, "has version 4, not 3: a newer kern"),
         ({"version": "2"}, "version"),
     ],
 )

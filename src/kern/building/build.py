@@ -16,7 +16,7 @@ from kern.checkpoints.tensors import check_checkpoint
 from kern.manifest.counts import listed
 from kern.manifest.types import Manifest
 from kern.manifest.writing import write
-from kern.models.kernel_set import check_target, kernel_set
+from kern.models.kernel_set import check_target, is_host, kernel_set, resolved_target
 from kern.models.speculation.draft import open_draft
 from kern.models.text_files import text_settings, write_text_files
 from kern.models.transformer import build_manifest
@@ -68,13 +68,15 @@ def build(options: BuildOptions, output: str | Path, *, force: bool = False, pro
         draft_config = draft.config
         warnings += _unknown(draft.unknown, "the draft", options.strict)
     options.check_chunk(config, None if draft_config is None else draft_config.rows)
+    target = options.target if options.capture is not None else resolved_target(options.target)
+    limits = options.limits(host=is_host(target), round_rows=None if draft_config is None else draft_config.rows)
     kernels = (
-        kernel_set(options.target, config, options.limits, draft_config)
+        kernel_set(target, config, limits, draft_config)
         if options.capture is None
-        else recorded_kernel_set(Path(options.capture), options.target, config, options.limits)
+        else recorded_kernel_set(Path(options.capture), target, config, limits)
     )
     manifest = build_manifest(
-        config, kernels.entries, model=options.label, limits=options.limits, block=kernels.block, draft=draft
+        config, kernels.entries, model=options.label, limits=limits, block=kernels.block, draft=draft
     )
     groups = [weight_group(source, precision), *([] if draft is None else [draft.weight_group])]
     with replacing(output, force) as folder:

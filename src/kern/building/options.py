@@ -13,6 +13,10 @@ from kern.models.speculation.draft import RANDOM
 from kern.models.speculation.programs import MAX_SPECULATED
 
 KNOWN_MODELS: Final = ("smollm2",)
+GPU_SEQUENCES: Final = 64
+"""The sequences of a call on a GPU, if no number is given. A step reads its weights once for all of them."""
+HOST_SEQUENCES: Final = 8
+"""The same on the host, which computes more slowly than it reads."""
 
 
 BuildError = variant(KernError, "build-options", "Invalid build options.", exit_code=2)
@@ -24,8 +28,9 @@ class BuildOptions:
 
     A family takes its weights from `checkpoint` (a Hugging Face folder or a GGUF file), or with `random` from a
     generator seeded with `seed` (None is 0), at the sizes of the preset `config`. `target` is `host`, an instruction
-    set such as `x86-64-v3`, an architecture such as `sm_90a`, or `auto` for this machine. One call decodes at most
-    `sequences` sequences and takes at most `chunk` prompt tokens. `weights=False` leaves the weights file out.
+    set such as `x86-64-v3`, an architecture such as `sm_90a`, or `auto` for this machine. One call takes at most
+    `sequences` sequences and `chunk` tokens of prompts; None is 64 sequences on a GPU, 8 on the host or with
+    a draft, and 1 on recorded kernels. `weights=False` leaves the weights file out.
     `capture` is a recording of vLLM running the same model: the layers then run on its kernels, for one sequence, and
     `auto` is the target that those were built for.
     `draft` is a DSpark checkpoint's folder, or `random` for a draft of random weights and the true shape: the folder
@@ -39,7 +44,7 @@ class BuildOptions:
     seed: int | None = None
     config: str | None = None
     target: str = "auto"
-    sequences: int = 1
+    sequences: int | None = None
     chunk: int = Limits().chunk
     weights: bool = True
     capture: str | Path | None = None
@@ -47,10 +52,15 @@ class BuildOptions:
     taps_before: bool = False
     strict: bool = False
 
-    @property
-    def limits(self) -> Limits:
-        """The greatest sizes of a call."""
-        return Limits(chunk=self.chunk, sequences=self.sequences)
+    def limits(self, *, host: bool, round_rows: int | None = None) -> Limits:
+        """The greatest sizes of a call, on the host or on a GPU; `round_rows` are those of a draft's round."""
+        if self.sequences is not None:
+            return Limits(self.chunk, self.sequences)
+        if self.capture is not None:
+            return Limits(self.chunk, 1)
+        if round_rows is not None:
+            return Limits(self.chunk, min(MAX_SPECULATED, self.chunk // round_rows))
+        return Limits(self.chunk, min(self.chunk, HOST_SEQUENCES if host else GPU_SEQUENCES))
 
     @property
     def label(self) -> str:
@@ -74,22 +84,25 @@ class BuildOptions:
             raise BuildError("--taps-before needs a draft", "give --draft, or leave --taps-before out")
         if self.draft is not None and self.capture is not None:
             raise BuildError("a draft runs on kern's own kernels only", "leave either --draft or --capture out")
-        if self.draft is not None and self.sequences > MAX_SPECULATED:
+        if self.draft is not None and (self.sequences or 1) > MAX_SPECULATED:
             raise BuildError(
                 f"a draft serves up to {MAX_SPECULATED} sequences at once, and --sequences is {self.sequences}",
                 f"give --sequences {MAX_SPECULATED} or fewer, or leave --draft out",
             )
-        if self.sequences > MAX_SEQUENCES:
+        self._check_sequences(1 if self.sequences is None else self.sequences)
+
+    def _check_sequences(self, sequences: int) -> None:
+        if sequences > MAX_SEQUENCES:
             raise BuildError(
-                f"--sequences is {self.sequences}; the limit is {MAX_SEQUENCES:,}", f"give {MAX_SEQUENCES} or less"
+                f"--sequences is {sequences}; the limit is {MAX_SEQUENCES:,}", f"give {MAX_SEQUENCES} or less"
             )
-        if self.sequences > self.chunk:
+        if sequences > self.chunk:
             raise BuildError(
-                f"a decode step of {self.sequences} sequences has as many tokens, and --chunk allows {self.chunk}",
-                f"give --chunk {self.sequences} or more",
+                f"a decode step of {sequences} sequences has as many tokens, and --chunk allows {self.chunk}",
+                f"give --chunk {sequences} or more",
             )
-        if self.sequences < 1:
-            raise BuildError(f"--sequences is {self.sequences}", "give 1 or more")
+        if sequences < 1:
+            raise BuildError(f"--sequences is {sequences}", "give 1 or more")
 
     def _check_weights(self) -> None:
         if self.model in KNOWN_MODELS:
@@ -110,7 +123,7 @@ class BuildOptions:
 
     def check_chunk(self, config: TransformerConfig, round_rows: int | None) -> None:
         """Raises BuildError for a chunk that is too large for the model, or too small for a round of its draft."""
-        rows = (round_rows or 0) * self.sequences
+        rows = (round_rows or 0) * (self.sequences or 1)
         if rows > self.chunk:
             raise BuildError(
                 f"a round of this draft has {rows} tokens, and --chunk allows {self.chunk}",

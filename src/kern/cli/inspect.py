@@ -61,7 +61,7 @@ def _text(
         lines += [
             f"    scratch {n}: {s.dtype} [{', '.join(map(show, s.shape))}]" for n, s in kernel.impl.scratch.items()
         ]
-    return [*lines, "", f"memory at capacity {capacity}", *_memory_text(planned, resolution)]
+    return [*lines, "", f"memory for one sequence at capacity {capacity}", *_memory_text(planned, resolution)]
 
 
 def _section(title: str, entries: Mapping[str, str]) -> list[str]:

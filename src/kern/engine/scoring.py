@@ -69,7 +69,7 @@ def score(
             executable.write("logits_rows", rows, values)
             executable.write("targets", targets[start + rows], values)
             executable.run("nll", values)
-            summed += total(executable.read("nll", values), "nll", start + first)
+            summed += total(executable.read("nll", values), "score", start + first)
             if progress is not None:
                 progress(start + first + len(rows), len(given))
     return Score(len(targets), summed / len(targets))

@@ -135,7 +135,7 @@ class ManifestBuilder:
         return Sym(sym=name)
 
     def state(self, name: str, *, bytes_per_token: int, granule: int = 1, align: int = 256) -> StateArg:
-        """Opaque memory of `bytes_per_token` for each token of capacity, in granules of tokens."""
+        """Opaque memory of `bytes_per_token` for each token of the pool, in granules of tokens."""
         self._new(name, "state", self._states)
         self._states[name] = State(bytes_per_token=bytes_per_token, granule=granule, align=align)
         return StateArg(state=name)

@@ -59,14 +59,12 @@ def is_host(target: str) -> bool:
 
 
 def kernel_set(target: str, config: TransformerConfig, limits: Limits, draft: DraftConfig | None = None) -> KernelSet:
-    """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like, or `auto` for this machine's GPU or processor.
+    """Kernels for `target`: `host`, `x86-64-v3`, `sm_90a` and the like.
 
     `draft` is a draft that they have to run too.
     Raises UnknownTarget, UnsupportedSizes, and what the compilers raise.
     """
     check_target(target)
-    if target == "auto":
-        target = _of_this_machine()
     if is_host(target):
         modules = compile_host_modules(host_target() if target == HOST else target)
         return KernelSet(
@@ -90,7 +88,10 @@ def cuda_kernel_set(
     return KernelSet(target, cuda_kernels(plan, _hashes(modules)), modules)
 
 
-def _of_this_machine() -> str:
+def resolved_target(target: str) -> str:
+    """The target, and for `auto` that of this machine's GPU, or `host` if there is no GPU."""
+    if target != "auto":
+        return target
     try:
         device = open_device("cuda")
     except DeviceUnavailable:

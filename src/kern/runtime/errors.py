@@ -15,6 +15,7 @@ Closed = variant(CallError, "closed", "An executable or a graph is used after it
 UnknownName = variant(CallError, "unknown-name", "There is no buffer, state or program with this name.")
 NotWritable = variant(CallError, "not-writable", "The host may write inputs only.")
 NotReadable = variant(CallError, "not-readable", "The host may not read this buffer: its memory may have been reused.")
+WrongSequence = variant(CallError, "wrong-sequence", "A state has no block for this sequence.")
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> CallError:

@@ -22,7 +22,7 @@ from kern.runtime.errors import Closed, NotReadable, NotWritable, unknown
 from kern.runtime.graph import Call, ExecutableGraph, pairs
 from kern.runtime.launch_cache import LaunchCache
 from kern.runtime.lowering import LinkedStep
-from kern.runtime.memory.address_table import Bases, addresses, resident, states
+from kern.runtime.memory.address_table import Bases, addresses, block, resident, states
 from kern.runtime.memory.planner import MemoryPlan
 from kern.runtime.shapes import BufferShapes, first_row
 from kern.runtime.stepping import Hook, LaunchTime, launch_times, stepped_launches
@@ -65,9 +65,14 @@ class Executable:
         self.memory_plan: Final = plan
         """The location of each array, and how many bytes it takes."""
         self.capacity: Final = capacity
-        """Tokens per sequence, as requested at load."""
+        """The most tokens of one sequence, as requested at load. It may be more than `pool_tokens`."""
         self.sequences: Final = sequences
-        """Sequences, as requested at load."""
+        """How many blocks a state with `bytes` has, as requested at load: for sequences 0 … `sequences` - 1."""
+        self.pool_tokens: Final = plan.sizes.pool_tokens
+        """Tokens that each state with `bytes_per_token` has room for, in total; 0 without such a state.
+
+        A caller may use the granules 0 … `pool_tokens` / granule - 1 of each, for any sequence.
+        """
         self._stream = stream
         self._resources = resources
         self._check = check
@@ -79,14 +84,14 @@ class Executable:
         self._buffers = resident(plan, bases)
         self._states = states(plan, bases)
 
-    def write(self, name: str, array: ArrayLike, values: Values | None = None, *, at: int = 0) -> None:
+    def write(self, name: str, array: ArrayLike, values: Values | None = None, *, at: int | None = None) -> None:
         """Copy `array` to input `name`. It must have the input's shape at `values`, or at the symbols' upper bounds.
 
         `values` are those of the call that will read it; the bytes after the array do not change. With `at`, the array
-        is written to the rows (of the first dimension) from `at` on, and the other rows do not change. Its dtype is
-        the buffer's; `kern.runtime.conversion.as_array` says what else is accepted. It may be strided, and can be
-        reused when the call returns. Raises UnknownName, NotWritable, WrongDType, WrongValue,
-        WrongShape, a SymbolError or Closed.
+        is written to as many rows (of the first dimension) as it has, from row `at` on, and no other row changes. Its
+        dtype is the buffer's; `kern.runtime.conversion.as_array` says what else is accepted. It may be strided, and
+        can be reused when the call returns. Raises UnknownName, NotWritable, WrongDType, WrongValue, WrongShape, a
+        SymbolError or Closed.
         """
         self._require_open()
         buffer = self._buffer(name)
@@ -189,9 +194,15 @@ class Executable:
         address, size = self._state(state)
         return PendingArray(self.device.read(address, size, self._stream), "u8", (size,)).wait()
 
-    def clear(self, state: str) -> None:
-        """Fill a state with zero bytes, as it was at load. Raises UnknownName or Closed."""
+    def clear(self, state: str, *, sequence: int | None = None) -> None:
+        """Fill a state, or the block of one sequence of a state with `bytes`, with zeros, as it was at load.
+
+        It is ordered with what is run and read. Raises UnknownName, WrongSequence or Closed.
+        """
         address, size = self._state(state)
+        if sequence is not None:
+            offset, size = block(self.manifest, state, sequence, self.sequences)
+            address += offset
         self.device.zero(address, size, self._stream)
 
     def synchronize(self) -> None:

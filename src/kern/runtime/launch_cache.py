@@ -10,13 +10,18 @@ from kern.artifact.types import StepKey
 from kern.device.base import Device, Prepared, Stream
 from kern.manifest.references import program_symbols
 from kern.runtime.errors import unknown
-from kern.runtime.lowering import LinkedStep, lower
+from kern.runtime.lowering import LinkedStep, Template, lower, templates
 from kern.runtime.memory.address_table import ProgramAddresses
 from kern.runtime.symbols import Values, checked
 from kern.verifier import VerifiedManifest
 
-MAX_ENTRIES: Final = 64
-"""Launch lists kept for reuse, the least recently used removed first: the number of distinct values is unbounded."""
+MAX_ENTRIES: Final = 512
+"""Launch lists kept for reuse, the least recently used removed first, since nothing bounds how many values are used.
+
+A caller that pads its calls to a closed set of sizes stays below: 13 numbers of sequences and 9 of tokens, for two
+programs that take both and six that take one, make about 300 lists. A list of 221 to 438 launches takes 0.3 to 0.4 MB
+and 2 to 3 ms (benchmarks/launch_lists.py), so that 512 such lists take less than 0.2 GB.
+"""
 
 
 class LaunchCache:
@@ -37,6 +42,7 @@ class LaunchCache:
         self._linked = linked
         self._device = device
         self._stream = stream
+        self._templates: dict[str, tuple[Template, ...]] = {}
         self._kept: OrderedDict[tuple[str, tuple[int, ...], bool], tuple[Prepared, ...]] = OrderedDict()
 
     def checked(self, program: str, values: Values) -> dict[str, int]:
@@ -59,10 +65,16 @@ class LaunchCache:
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
-        launches = lower(self._manifest, program, named, self._addresses[program], self._linked)
+        launches = lower(self._templates_of(program), named)
         lists = [(launch,) for launch in launches] if single else [launches]
         self._kept[key] = tuple(self._device.prepare(each) for each in lists)
         if len(self._kept) > MAX_ENTRIES:
             self._stream.synchronize()  # the list that is removed may still be running
             self._kept.popitem(last=False)
         return self._kept[key]
+
+    def _templates_of(self, program: str) -> tuple[Template, ...]:
+        if program not in self._templates:
+            made = templates(self._manifest, program, self._addresses[program], self._linked)
+            self._templates[program] = made
+        return self._templates[program]

@@ -38,6 +38,7 @@ def load(
     device: str = "auto",
     capacity: int = 4096,
     sequences: int = 1,
+    pool_tokens: int | None = None,
     sharing: bool = True,
     weights: str | Path | None = None,
     check: bool = False,
@@ -46,22 +47,23 @@ def load(
 ) -> Executable:
     """Load the artifact folder at `path` onto a device; an open folder is read as it is, and stays open.
 
-    `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity` is the
-    number of tokens per sequence and, with `sequences`, determines the size of the states (see
-    `kern.runtime.memory.sizes.sizes`). With `sharing` off, every buffer has its own memory and can be read. `weights`
-    replaces the folder's weights file. With `check`, every launch is waited for, and an error names the one that
-    failed. With `tune`, the device chooses the algorithms of its built-in operators again instead of using cached
-    ones. `progress` is called with the bytes of weights loaded so far, and the total.
+    `device` is `host`, `cuda`, `cuda:N`, or `auto` for the one that the kernels were built for. `capacity` is the most
+    tokens of one sequence. A state with `bytes` has a block for each of `sequences`; a state with `bytes_per_token` has
+    room for `pool_tokens` in total, by default for `capacity` tokens of each sequence (`kern.runtime.memory.sizes`).
+    With `sharing` off, every buffer has its own memory and can be read. `weights` replaces the folder's weights file.
+    With `check`, every launch is waited for, and an error names the one that failed. With `tune`, the device chooses
+    the algorithms of its built-in operators again instead of using cached ones. `progress` is called with the bytes of
+    weights loaded so far, and the total.
 
     Raises InvalidArtifact, an ArtifactError, DeviceUnavailable, NoCacheFolder, WrongTarget, OutOfMemory, BadCapacity,
-    TooManyBlocks, ModuleError or AbiMismatch, after releasing everything that was allocated.
+    BadPool, TooManyBlocks, ModuleError or AbiMismatch, after releasing everything that was allocated.
     """
     opened = nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path)
     with ExitStack() as resources, opened as folder:
         override = None if weights is None else Path(weights)
         verified, resolution = _examined(folder, override)
         manifest = verified.manifest
-        planned = plan(verified, capacity=capacity, sequences=sequences, sharing=sharing)
+        planned = plan(verified, capacity=capacity, sequences=sequences, pool_tokens=pool_tokens, sharing=sharing)
         target = _open_device(device, tune, resolution, resources)
         file = None if resolution.weights is None else folder.weights(override)
         bases = allocate(target, planned, manifest, file, progress, resources)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kern.artifact.types import StepKey
 from kern.manifest.effects import Given, given
-from kern.manifest.expressions import Sym, evaluate
+from kern.manifest.expressions import Expr, Sym, Symbolic, evaluate
 from kern.manifest.launches import EntryPoint, KernelLaunch, Launch, OperatorLaunch
 from kern.manifest.params import Layout, Param, Scalar, layout
 from kern.manifest.types import BufferArg, Dispatch, ExprArg, Manifest, ScratchArg, StateArg, Step
@@ -37,47 +37,69 @@ def link(manifest: Manifest, functions: Mapping[StepKey, EntryPoint]) -> dict[St
     }
 
 
-def lower(
-    manifest: Manifest,
-    program: str,
-    values: Mapping[str, int],
-    addresses: ProgramAddresses,
-    linked: Mapping[StepKey, LinkedStep],
-) -> tuple[Launch, ...]:
-    """The launches of `program` at `values`, in order.
+class Template(NamedTuple):
+    """A launch of a program with everything resolved that does not follow from the values of symbols.
 
-    `values` has a value for every symbol that the program uses. Launches are labelled
-    "program · dispatch · kernel · step", a dispatch without a label by its index.
+    `arguments` has 0 where an expression of `symbolic`, by position, gives the argument. `linked` is None where the
+    step calls a built-in operator.
+    """
+
+    label: str
+    step: Step
+    linked: LinkedStep | None
+    arguments: tuple[int | float, ...]
+    symbolic: tuple[tuple[int, Expr], ...]
+
+
+def templates(
+    manifest: Manifest, program: str, addresses: ProgramAddresses, linked: Mapping[StepKey, LinkedStep]
+) -> tuple[Template, ...]:
+    """The launches of `program` at any values, in order.
+
+    They are labelled "program · dispatch · kernel · step", a dispatch without a label by its index.
     """
     return tuple(
-        launch
+        template
         for index, dispatch in enumerate(manifest.programs[program].dispatches)
-        for launch in _dispatch(manifest, program, index, dispatch, values, addresses, linked)
+        for template in _of_dispatch(manifest, program, index, dispatch, addresses, linked)
     )
 
 
-def _dispatch(
+def lower(program: Sequence[Template], values: Mapping[str, int]) -> tuple[Launch, ...]:
+    """The launches of a program at `values`, which has a value for every symbol that the program uses."""
+    return tuple(_launch(template, values) for template in program)
+
+
+def _of_dispatch(
     manifest: Manifest,
     program: str,
     index: int,
     dispatch: Dispatch,
-    values: Mapping[str, int],
     addresses: ProgramAddresses,
     linked: Mapping[StepKey, LinkedStep],
-) -> Iterator[Launch]:
+) -> Iterator[Template]:
     where = f"{program} · {dispatch.label or f'dispatch {index}'} · {dispatch.kernel}"
     for number, step in enumerate(manifest.kernels[dispatch.kernel].impl.steps):
-        arguments = [_value(operand, index, values, addresses) for operand in given(step, dispatch.args)]
-        label = f"{where} · step {number}"
-        if step.operator is not None:
-            yield OperatorLaunch(label, step.operator, tuple(int(value) for value in arguments))
-        else:
-            yield _kernel_launch(label, step, arguments, values, linked[dispatch.kernel, number])
+        values = [_value(operand, index, addresses) for operand in given(step, dispatch.args)]
+        yield Template(
+            f"{where} · step {number}",
+            step,
+            None if step.operator is not None else linked[dispatch.kernel, number],
+            tuple(0 if isinstance(value, Symbolic) else value for value in values),
+            tuple((position, value) for position, value in enumerate(values) if isinstance(value, Symbolic)),
+        )
 
 
-def _kernel_launch(
-    label: str, step: Step, arguments: Sequence[int | float], values: Mapping[str, int], linked: LinkedStep
-) -> KernelLaunch:
+def _launch(template: Template, values: Mapping[str, int]) -> Launch:
+    label, step, linked, arguments, symbolic = template
+    if symbolic:
+        resolved = list(arguments)
+        for position, expression in symbolic:
+            resolved[position] = evaluate(expression, values)
+        arguments = tuple(resolved)
+    if linked is None:
+        assert step.operator is not None
+        return OperatorLaunch(label, step.operator, tuple(int(value) for value in arguments))
     x, y, z = step.grid
     return KernelLaunch(
         label,
@@ -93,7 +115,8 @@ def _kernel_launch(
     )
 
 
-def _value(operand: Given | None, dispatch: int, values: Mapping[str, int], addresses: ProgramAddresses) -> int | float:
+def _value(operand: Given | None, dispatch: int, addresses: ProgramAddresses) -> int | float | Expr:
+    """An address, a number, or the expression that gives it at the values of a call."""
     match operand:
         case BufferArg():
             return addresses.buffers[operand.buf] + operand.offset
@@ -102,9 +125,9 @@ def _value(operand: Given | None, dispatch: int, values: Mapping[str, int], addr
         case ScratchArg():
             return addresses.scratch[dispatch, operand.scratch] + operand.offset
         case Sym():
-            return values[operand.sym]
+            return operand
         case ExprArg():
-            return evaluate(operand.expr, values)
+            return operand.expr
         case _:
             assert operand is not None
             return operand.value

@@ -70,20 +70,21 @@ def _shaped(buffer: Buffer, ranges: Mapping[str, Interval], symbols: dict[str, I
 def first_row(name: str, shape: Shape, whole: Shape, at: object, *, at_bounds: bool) -> int:
     """The first row of buffer `name` that an array of `shape` is written to: `at`, if its rows fit there.
 
-    `whole` is the buffer's shape, `at_bounds` whether that is at its symbols' bounds. Raises WrongShape.
+    `whole` is the buffer's shape, `at_bounds` whether that is at its symbols' bounds. Where `at` is None, the array
+    is the whole buffer. Raises WrongShape.
     """
-    if type(at) is int and at == 0 and shape == whole:
-        return 0
-    row = as_integer(at)
-    if row is None or row < 0:
-        raise WrongShape(f"row {at!r} of buffer {name!r} is not valid", "give an integer of at least 0")
-    if row == 0 and shape != whole:
+    if at is None:
+        if shape == whole:
+            return 0
         help = "give an array of that shape, or use `at` to write some of its rows"
         if at_bounds and shape[1:] == whole[1:] and shape[:1] < whole[:1]:
             help = "give the symbol values of the call that reads it, or use `at` to write some of its rows"
         where = "at its symbols' bounds" if at_bounds else "at these values"
         raise WrongShape(f"buffer {name!r} has shape {list(whole)} {where}, but the array has {list(shape)}", help)
-    if row and not (shape and len(shape) == len(whole) and shape[1:] == whole[1:] and row + shape[0] <= whole[0]):
+    row = as_integer(at)
+    if row is None or row < 0:
+        raise WrongShape(f"row {at!r} of buffer {name!r} is not valid", "give an integer of at least 0")
+    if not (shape and len(shape) == len(whole) and shape[1:] == whole[1:] and row + shape[0] <= whole[0]):
         raise WrongShape(
             f"buffer {name!r} has shape {list(whole)}: an array of {list(shape)} does not fit from row {row} on",
             "give rows of the same shape, at most as many as the buffer has from that row on",

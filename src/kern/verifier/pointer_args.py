@@ -52,7 +52,7 @@ OUTSIDE_BUFFER = Code(
 OUTSIDE_STATE = Code(
     "K0715",
     "offset outside the state's granule",
-    "At the smallest capacity a state per token has one granule, so an offset is less than bytes_per_token × granule. "
+    "At its smallest a state per token has one granule, so an offset is less than bytes_per_token × granule. "
     "For a state per sequence, it is less than `bytes`.",
     edit(f"{_RECORD}/args/1", '{"state": "history", "offset": 8192}', '{"state": "history", "offset": 8176}'),
 )
@@ -97,7 +97,7 @@ def kind(given: str, param: Param, path: Path) -> Diagnostic:
 
 
 def _granule_bytes(state: State) -> int | None:
-    """The bytes that exist at any capacity; None where the declaration has an error."""
+    """The bytes that exist at any size of the state; None where the declaration has an error."""
     if (state.bytes_per_token is None) == (state.bytes is None) or state.granule < 1:
         return None
     size = state.bytes if state.bytes_per_token is None else state.bytes_per_token * state.granule

@@ -28,15 +28,15 @@ ALIGN_NOT_POWER = Code(
 GRANULE_ZERO = Code(
     "K0303",
     "granule below 1",
-    "The capacity of a state is rounded up to a multiple of its granule, a number of tokens. It is at least 1, which "
-    "is also the default.",
+    "The size of a state per token is a multiple of its granule, a number of tokens. It is at least 1, which is also "
+    "the default.",
     edit("/states/history/granule", "0", "16"),
 )
 GRANULE_WITH_BYTES = Code(
     "K0304",
     "granule in a state per sequence",
-    "A state with `bytes` has a fixed size per sequence, whatever the number of tokens, so there is nothing to round "
-    "up. Remove the granule, or give `bytes_per_token`.",
+    "A state with `bytes` has a fixed size per sequence, whatever the number of tokens, so there is nothing to round. "
+    "Remove the granule, or give `bytes_per_token`.",
     edit("/states/history", '{"bytes": 8192, "granule": 16}', '{"bytes": 8192}'),
 )
 TWO_SIZES = Code(
@@ -57,7 +57,7 @@ GRANULE_TOO_LARGE = Code(
     "K0307",
     "granule too large",
     "A state takes at least one granule, bytes_per_token × granule bytes, and byte counts have at most 63 bits. Make "
-    "the granule smaller: it is the unit of the capacity, not the capacity.",
+    "the granule smaller: it is the unit of the state's size, not the size.",
     edit("/states/history/granule", "18014398509481984", "32"),
 )
 

@@ -33,7 +33,14 @@ def build(
             help="`auto` or `host` for this machine, `x86-64-v1` to `-v4`, `sm_80` and later, `sm_90a`.",
         ),
     ] = "auto",
-    sequences: Annotated[int, typer.Option(min=1, metavar="N", help="Most sequences that one call decodes.")] = 1,
+    sequences: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Most sequences of a call: 64 on a GPU, 8 on the host or with --draft, 1 with --capture.",
+        ),
+    ] = None,
     chunk: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of prompts that one call takes.")] = 512,
     weights: Annotated[bool, typer.Option("--weights/--no-weights", metavar="", help="Write the weights file.")] = True,
     capture: Annotated[

@@ -18,6 +18,7 @@ from kern.device.cuda.context import Context, described
 from kern.device.cuda.module import CudaFunction
 from kern.device.cuda.stream import CudaStream, Event
 from kern.manifest.launches import KernelLaunch, Launch
+from kern.manifest.types import Dim3
 
 Call = Callable[[], int]
 """Enqueues one launch; the library's status, 0 where it is accepted."""
@@ -233,22 +234,24 @@ def _configuration(launch: KernelLaunch) -> Any:
     config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
     config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
     config.sharedMemBytes = launch.shared_mem
-    attributes = list(_attributes(launch))
+    attributes = _attributes(launch.pdl, launch.cluster, launch.cooperative)
     config.attrs = attributes
     config.numAttrs = len(attributes)
     return config
 
 
-def _attributes(launch: KernelLaunch) -> list[Any]:
+@cache
+def _attributes(pdl: bool, cluster: Dim3 | None, cooperative: bool) -> list[Any]:
+    """The driver's form of launch attributes. Making one takes longer than the rest of a configuration."""
     kinds, attributes = driver.CUlaunchAttributeID, []
-    if launch.pdl:
+    if pdl:
         attributes.append(_attribute(kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION))
         attributes[-1].value.programmaticStreamSerializationAllowed = 1
-    if launch.cluster is not None:
+    if cluster is not None:
         attributes.append(_attribute(kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION))
         dimension = attributes[-1].value.clusterDim
-        dimension.x, dimension.y, dimension.z = launch.cluster
-    if launch.cooperative:
+        dimension.x, dimension.y, dimension.z = cluster
+    if cooperative:
         attributes.append(_attribute(kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE))
         attributes[-1].value.cooperative = 1
     return attributes

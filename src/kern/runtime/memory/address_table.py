@@ -6,9 +6,12 @@ from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kern.manifest.counts import counted
 from kern.manifest.effects import Access
 from kern.manifest.types import Manifest, Program
+from kern.runtime.errors import WrongSequence
 from kern.runtime.memory.planner import MemoryPlan
+from kern.runtime.symbols import as_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,23 @@ def resident(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
 def states(plan: MemoryPlan, bases: Bases) -> dict[str, int]:
     """The states' addresses."""
     return {name: bases.states + offset for name, offset in plan.states.offsets.items()}
+
+
+def block(manifest: Manifest, state: str, sequence: object, sequences: int) -> tuple[int, int]:
+    """The offset of the block of `sequence` in a state, and its size. Raises WrongSequence."""
+    size = manifest.states[state].bytes
+    if size is None:
+        raise WrongSequence(
+            f"state {state!r} has bytes per token and no block for each sequence",
+            "clear the whole state; which of its memory belongs to a sequence, only the caller knows",
+        )
+    index = as_integer(sequence)
+    if index is None or not 0 <= index < sequences:
+        raise WrongSequence(
+            f"state {state!r} has {counted(sequences, 'block')}, one for each sequence, and none for {sequence!r:.60}",
+            f"give an integer in 0…{sequences - 1}, or load for more sequences",
+        )
+    return index * size, size
 
 
 def addresses(manifest: Manifest, plan: MemoryPlan, bases: Bases) -> dict[str, ProgramAddresses]:

@@ -9,6 +9,7 @@ from typing import Any
 from kern.artifact import WeightsFile
 from kern.device.base import Device, FileRegion, OutOfMemory
 from kern.manifest.arrays import ALIGNMENT, round_up
+from kern.manifest.counts import number
 from kern.manifest.types import Manifest
 from kern.runtime.memory.address_table import Bases
 from kern.runtime.memory.planner import Arena, MemoryPlan
@@ -44,10 +45,10 @@ def _check_room(device: Device, planned: MemoryPlan) -> None:
     needed = planned.allocated + weights
     if needed > free:
         raise OutOfMemory(
-            f"{needed:,} bytes are planned (weights {weights:,}, states {planned.states.allocation:,}, inputs and "
-            f"outputs {planned.io.allocation:,}, workspace {planned.workspace.size:,}); device {device.name} has "
-            f"{free:,} free",
-            "load with a smaller capacity or fewer sequences, or free memory",
+            f"{number(needed)} bytes are planned (weights {number(weights)}, states "
+            f"{number(planned.states.allocation)}, inputs and outputs {number(planned.io.allocation)}, workspace "
+            f"{number(planned.workspace.size)}); device {device.name} has {number(free)} free",
+            "load with a smaller capacity, fewer sequences or fewer pool_tokens, or free memory",
         )
 
 

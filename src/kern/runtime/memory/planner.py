@@ -76,14 +76,21 @@ class MemoryPlan:
         return self.states.allocation + self.io.allocation + self.workspace.size
 
 
-def plan(verified: VerifiedManifest, *, capacity: int = 4096, sequences: int = 1, sharing: bool = True) -> MemoryPlan:
+def plan(
+    verified: VerifiedManifest,
+    *,
+    capacity: int = 4096,
+    sequences: int = 1,
+    pool_tokens: int | None = None,
+    sharing: bool = True,
+) -> MemoryPlan:
     """Plan the memory of a manifest; needs neither its files nor a device.
 
-    `capacity` counts the tokens of one sequence; see `sizes` for what a state takes. Without `sharing`
-    every workspace buffer and scratch has its own memory. Raises BadCapacity, TooManyBlocks.
+    `capacity` counts the tokens of one sequence, `pool_tokens` those of all; see `sizes` for what a state takes.
+    Without `sharing` every workspace buffer and scratch has its own memory. Raises BadCapacity, BadPool, TooManyBlocks.
     """
     manifest = verified.manifest
-    reserved = sizes(verified, capacity, sequences)
+    reserved = sizes(verified, capacity, sequences, pool_tokens)
     weights = [reserved.buffers[name] for name, buffer in manifest.buffers.items() if buffer.class_ == "weight"]
     return MemoryPlan(
         reserved,
