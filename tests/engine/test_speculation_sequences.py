@@ -10,7 +10,7 @@ import pytest
 
 from kern.building.build import build
 from kern.building.options import BuildOptions
-from kern.engine.speculation import NoRoom
+from kern.engine.rounds import NoRoom
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from models.test_speculation_rounds import made

@@ -10,7 +10,7 @@ import numpy as np
 
 from kern.contracts.text import PAGE
 from kern.contracts.text_checks import check_speculation
-from kern.engine.speculation import Rounds
+from kern.engine.rounds import Rounds
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text import Tokenizer
