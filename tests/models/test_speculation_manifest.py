@@ -19,6 +19,7 @@ from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round
 from kern.kernels.host_library import host_kernels
+from kern.kernels.interfaces import INTERFACES
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Dispatch, Manifest, StateArg
 from kern.manifest.writing import write
@@ -83,6 +84,25 @@ def test_a_round_of_one_sequence_is_the_same_whatever_the_folder_is_for(name: st
     assert {name: one.kernels[name] for name in one.kernels if name.endswith(("_rows", "_full"))} == {
         name: eight.kernels[name] for name in one.kernels if name.endswith(("_rows", "_full"))
     }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_products_of_many_rows_are_used_where_there_are_any(name: str) -> None:
+    config, limits = CONFIGS[name], Limits(sequences=8)
+    draft = open_draft("random", RandomCheckpoint(config, 0), seed=0, taps_before=False)
+    round = Round(draft.config.rows, draft.config.transformer.ffn, draft.config.rank)
+    kernels = cuda_kernels(CudaPlan("sm_90a", cuda_sizes(config, limits), round=round), defaultdict(lambda: "0" * 64))
+    wide = {f"{each}{WIDE}": kernels[each] for each in kernels if f"{each}{WIDE}" in INTERFACES and "rows" not in each}
+    manifest = build_manifest(config, kernels | wide, model="test", limits=limits, draft=draft)
+
+    assert check(manifest) == ()
+    for program in ("draft_wide", "verify_wide"):
+        used = {dispatch.kernel for dispatch in manifest.programs[program].dispatches}
+        assert wide.keys() <= used
+        assert not {"rms_matmul_rows", "residual_matmul_f32", "add_rms_norm"} & used
+    assert check(manifest_of(name, "sm_90a", limits)) == ()
+    plain = {dispatch.kernel for dispatch in manifest_of(name, "sm_90a", limits).programs["verify_wide"].dispatches}
+    assert {"matmul", "add_rms_norm"} <= plain
 
 
 def test_a_draft_of_four_billion_parameters_has_the_published_size() -> None:
