@@ -35,17 +35,19 @@ class Taken:
     tokens: int = 0
     rounds: int = 0
     seconds: float = 0.0
+    timed_tokens: int = 0
 
     def add(self, generation: Generation) -> None:
         """Count a generation that has ended."""
         self.tokens += len(generation.output_ids)
         self.rounds += len(generation.accepted)
         self.seconds += generation.decode_s
+        self.timed_tokens += generation.timed_tokens
 
     @property
     def rate(self) -> float:
         """Tokens per second."""
-        return self.tokens / self.seconds
+        return self.timed_tokens / self.seconds
 
     def compared_with(self, plain: Taken) -> Mapping[str, float]:
         """Tokens per second, and where there were rounds, tokens per round and the speedup over `plain`."""

@@ -153,11 +153,13 @@ def test_the_programs_of_the_python_page_run(smollm2: Path, tmp_path: Path) -> N
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "smollm2").symlink_to(smollm2)
     programs = blocks("python-api.md")["python"]
-    loaded, stepped, text, refused, built = (run_program(program, tmp_path) for program in programs)
+    loaded, stepped, text, several, refused, built = (run_program(program, tmp_path) for program in programs)
     assert loaded == ["host 6 programs"]
     assert all(float(line.split()[-1]) > 0 for line in stepped)
-    assert stepped[-1].startswith("step ")
+    assert stepped[-1].startswith("step · argmax ")
     assert text[0] == " Paris"
+    assert several[-3].startswith("stop_text  Paris")
+    assert {line.split()[0] for line in several[:-3]} >= {"0", "1", "2"}
     assert refused == ["folder-unreadable"]
     assert verify(tmp_path / "build" / "tiny", "host").ok, built
 

@@ -19,6 +19,8 @@ from kern.building.options import BuildError, BuildOptions
 from kern.checkpoints.checkpoint import CheckpointError
 from kern.checkpoints.config import UnsupportedModel, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.contracts.text import call_limits
+from kern.kernels.compile_cuda import SOURCES
 from kern.manifest.errors import KernError
 from kern.verification.verify import verify
 from support.hf_folder import save_model
@@ -306,3 +308,34 @@ def test_an_option_of_another_type_is_refused(tmp_path: Path, name: str, value: 
     with pytest.raises(BuildError, match=f"^{says}"):
         build(BuildOptions("llama", **options), tmp_path / "out")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "on_gpu", "on_host"),
+    [
+        ({}, 64, 8),
+        ({"chunk": 16}, 16, 8),
+        ({"chunk": 1}, 1, 1),
+        ({"sequences": 3}, 3, 3),
+        ({"draft": "random"}, 1, 1),
+        ({"capture": "dump"}, 1, 1),
+    ],
+)
+def test_sequences_of_a_call_where_no_number_is_given(options: dict[str, Any], on_gpu: int, on_host: int) -> None:
+    built = BuildOptions("qwen3", random=True, config="tiny", **options)
+
+    assert built.limits(host=False).sequences == on_gpu
+    assert built.limits(host=True).sequences == on_host
+
+
+@pytest.mark.parametrize(("target", "sequences"), [("host", 8), ("x86-64-v3", 8), ("sm_90a", 64)])
+def test_the_target_decides_how_many_sequences_a_folder_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, sequences: int
+) -> None:
+    if target.startswith("sm_"):
+        pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
+    empty = {f"{source.stem}.cubin": b"" for source in SOURCES.glob("*.cu")}
+    monkeypatch.setattr("kern.models.kernel_set.compile_cuda_modules", lambda plan: empty)
+    built = build(BuildOptions("llama", random=True, config="tiny", target=target, weights=False), tmp_path / "out")
+
+    assert call_limits(built.manifest)["sequences"] == sequences

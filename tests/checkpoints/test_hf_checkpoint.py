@@ -91,7 +91,7 @@ def test_text_json_holds_what_the_folder_says_of_texts(tmp_path: Path) -> None:
     checkpoint = HuggingFaceCheckpoint(folder)
     settings = text_settings(checkpoint.config, checkpoint.text)
 
-    assert (settings.version, settings.stop_ids, settings.bos) == (2, (3,), 2)
+    assert (settings.version, settings.stop_ids, settings.bos) == (3, (3,), 2)
     assert (settings.special_tokens, settings.chat_template) == ({"bos_token": "<s>"}, "T")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,51 @@ def test_decode_only_times_only_decoding(kern: Kern, tiny: Path) -> None:
     text = kern("bench", tiny, "--steps", 8, "--decode-only").out
     assert "prefill" not in text
     assert [line.split()[0] for line in text.splitlines()] == ["decode", "memory"]
+
+
+def test_steps_of_many_sequences_are_a_table(kern: Kern, tiny: Path) -> None:
+    done = kern("bench", tiny, "--sequences", "1,3,8", "--context", 40, "--steps", 20)
+    title, columns, *rows, note = done.out.splitlines()
+
+    assert title == "decode steps at 40 tokens of context, ms; 20 steps each"
+    assert [row.split()[0] for row in rows] == ["1", "3", "8"]
+    assert all(len(row) == len(columns) for row in rows)
+    assert note.endswith("share: of the 10.0 GB/s that reading alone reaches, by the graph")
+    assert "  states  kv" in done.err
+
+
+@pytest.mark.parametrize("more", [[], ["--eager"], ["--chunk", 5]])
+def test_steps_of_many_sequences_as_json(kern: Kern, tiny: Path, more: list[str]) -> None:
+    found = kern("bench", tiny, "--sequences", "2,5", "--context", 40, "--steps", 20, "--json", *more).json
+    counted = json.loads((tiny / "text.json").read_text())["decode_bytes"]
+
+    assert (found["context"], found["steps"], found["read_bandwidth"]) == (40, 20, 1e10)
+    assert [each["sequences"] for each in found["sequences"]] == [2, 5]
+    for each in found["sequences"]:
+        for times in (each["graph"], each["caller"]):
+            assert 0 < times["p10"] <= times["median"] <= times["p90"]
+        read = counted["fixed"] + counted["per_context_token"] * 40 * each["sequences"]
+        assert each["bytes_per_step"] == read
+        assert each["bandwidth_share"] == pytest.approx(read / (each["graph"]["median"] * 1e-3) / 1e10)
+        assert each["tokens_per_second"] == pytest.approx(each["sequences"] / each["caller"]["median"] * 1e3)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--sequences", "9"], "9 sequences at once; the folder runs 1 to 8"),
+        (["--sequences", "1,0"], "--sequences '1,0' is not a list of numbers of sequences"),
+        (["--sequences", ""], "--sequences '' is not a list of numbers of sequences"),
+        (["--sequences", "2.5"], "--sequences '2.5' is not a list"),
+        (["--context", "100"], "--context needs --sequences"),
+        (["--sequences", "1", "--context", "17"], "the context is 17 tokens"),
+        (["--sequences", "1", "--context", "3990"], "4126 tokens per sequence; the capacity is 4096"),
+        (["--sequences", "1", "--context", "3990", "--capacity", "9999"], "the model has 4096 positions"),
+        (["--sequences", "1", "--spec"], "leave --spec, --profile and --decode-only out"),
+    ],
+)
+def test_sequences_that_cannot_be_timed_are_refused(kern: Kern, tiny: Path, options: list[str], says: str) -> None:
+    done = kern("bench", tiny, *options)
+    assert done.code == 2
+    assert says in " ".join(done.err.split())
+    assert not done.out

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Done, Kern
-from kern.engine.generator import Generation, Token
+from kern.engine.generation import Generation, Token
 from support.processes import started
 from support.talking_toy import ids_of, text_of, write_talker
 from support.toy_speculation import continuation
@@ -57,9 +57,9 @@ def test_each_line_is_answered(talk: Talk, spec: list[str]) -> None:
     assert (done.code, done.out) == (0, "".join(f"{answer}\n" for answer in said))
     times = [line for line in done.err.splitlines() if line.startswith("prefill of ")]
     assert [line.partition(" in ")[0] for line in times] == [
-        "prefill of 9 tokens",
-        f"prefill of {len('|u:and then?|a:') + (0 if not spec else 1)} tokens after {18 if not spec else 17} reused",
-        f"prefill of {len('|u:why|a:') + (0 if not spec else 1)} tokens after {42 if not spec else 41} reused",
+        f"prefill of {9 if spec else 10} tokens",
+        f"prefill of {len('|u:and then?|a:') + 1} tokens after {18 if not spec else 17} reused",
+        f"prefill of {len('|u:why|a:') + 1} tokens after {42 if not spec else 41} reused",
     ]
     assert done.err.count("(ended: --max-tokens 9 reached)") == 3
 

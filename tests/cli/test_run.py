@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -171,9 +172,10 @@ def test_the_load_report_counts_kernels_and_files(kern: Kern, tiny: Path) -> Non
 
 
 def test_the_summary_counts_what_prefill_took(kern: Kern, tiny: Path) -> None:
-    assert "prefill of 2 tokens in " in kern("run", tiny, *IDS, "--max-tokens", 2, "--ignore-stop").err
-    single = kern("run", tiny, "--prompt-ids", "1", "--max-tokens", 1, "--ignore-stop").err
-    assert single.splitlines()[-1].startswith("1 token, ")
+    two = kern("run", tiny, *IDS, "--max-tokens", 2, "--ignore-stop").err.splitlines()[-1]
+    assert re.fullmatch(r"prefill of 3 tokens in \d+ ms; 2 tokens, [\d.]+ ms each: [\d.]+ tokens/s \(.*\)", two)
+    single = kern("run", tiny, "--prompt-ids", "1", "--max-tokens", 1, "--ignore-stop").err.splitlines()[-1]
+    assert re.fullmatch(r"prefill of 1 token in \d+ ms; 1 token \(.*\)", single)
 
 
 def test_a_run_that_fills_the_capacity_says_so(kern: Kern, tiny: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kern.engine import Conversation, Generation, Generator
-from kern.engine.sequence import PromptError, Superseded
+from kern.engine.calls import Superseded
+from kern.engine.sequence import PromptError
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from kern.text.template_bounds import ChatError

@@ -24,7 +24,7 @@ PROMPT = prompt(20)
 def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
     tiny: Path, count: int, asynchronous: bool
 ) -> None:
-    readings = -(-count // READ_EVERY) if asynchronous else count
+    readings = 1 + -(-(count - 1) // READ_EVERY) if asynchronous else count  # the first token comes with the prompt
     tokenizer = Tokenizer.load(tiny)
     with load(tiny, capacity=len(PROMPT) + count - 1) as executable:
         usual = HostDriven(executable, tokenizer).generate(PROMPT, max_tokens=1000)
@@ -38,7 +38,7 @@ def test_a_late_device_runs_ahead_within_bounds_and_gives_the_same_tokens(
         assert slow.most_under_way == min(MAX_READS_IN_FLIGHT, readings)
         assert slow.under_way == 0
         assert slow.reads == readings
-        assert executable.read("slot_position").tolist()[:1] == [len(PROMPT) - 1 + count]
+        assert executable.read("slot_position")[0] == len(PROMPT) - 1 + count
 
 
 def test_wasted_steps_do_not_change_the_next_text(tiny: Path) -> None:

@@ -11,16 +11,17 @@ import pytest
 
 from kern.contracts.text import ContractError
 from kern.engine import Generator, score
-from kern.engine.sequence import PromptError, Superseded
+from kern.engine.calls import Superseded
+from kern.engine.sequence import PromptError
 from kern.runtime.loading import load
 from kern.text import Tokenizer
 from support.tiny import prompt, tiny_reference
 
 
-@pytest.mark.parametrize("length", [2, 64, 65, 66, 150])
+@pytest.mark.parametrize("length", [2, 64, 65, 66, 150, 512, 513, 514, 600])
 def test_the_score_is_the_references(tiny: Path, length: int) -> None:
     ids = prompt(length, seed=length)
-    with load(tiny, capacity=149) as executable:
+    with load(tiny, capacity=length - 1) as executable:
         result = score(executable, Tokenizer.load(tiny).settings, ids)
 
     assert result.tokens == length - 1
@@ -54,11 +55,11 @@ def test_a_manifest_without_the_program_is_refused(tiny: Path, tmp_path: Path) -
 
 def test_a_score_that_lost_its_state_is_an_error(tiny: Path) -> None:
     tokenizer = Tokenizer.load(tiny)
-    with load(tiny, capacity=149) as executable:
+    with load(tiny, capacity=1024) as executable:
         generator = Generator(executable, tokenizer)
 
         def intrude(done: int, total: int) -> None:
             generator.prefill([1])
 
         with pytest.raises(Superseded):
-            score(executable, tokenizer.settings, prompt(150), progress=intrude)
+            score(executable, tokenizer.settings, prompt(600), progress=intrude)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kern.contracts.text import PAGE, ContractError
 from kern.engine import Generation, Generator
-from kern.engine.sequence import Superseded
+from kern.engine.calls import Superseded
 from kern.engine.speculation import Disagreement
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load

@@ -1,4 +1,8 @@
-"""Rounds of several sequences at once on the host device: each gives what it gives alone, exactly."""
+"""Rounds of several sequences at once on the host device: each gives what it gives alone.
+
+Exactly, where the margins of its tokens are wide, and where a round has up to 32 rows: each then has the bits that it
+has alone. In products of more rows sums are in another order, and a near-tie may fall otherwise.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,16 @@ from kern.engine.rounds import NoRoom
 from kern.runtime.executable import Executable
 from kern.runtime.loading import load
 from models.test_speculation_rounds import made
+from support.greedy import assert_same
 from support.many_rounds import Spoken, Together, alone
-from support.tiny import SEED, prompt
+from support.reference import Reference
+from support.tiny import SEED, prompt, tiny_reference
 
 COUNT = 40
 CAPACITY = 96
 SEQUENCES = 8
+EXACT = 4
+"""The sequences of rounds of 32 rows."""
 
 
 LENGTHS = [1, 2, 9, 15, 16, 17, 31, 33, 40, 5]
@@ -34,8 +42,8 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     options = BuildOptions(
         kind, random=True, seed=SEED, config="tiny", target="host", draft="random", sequences=SEQUENCES
     )
-    build(options, to / "built")
-    return to / "built"
+    build(options, to / kind)
+    return to / kind
 
 
 def oracle_of(to: Path, target: str) -> Path:
@@ -74,11 +82,22 @@ def rng() -> np.random.Generator:
     return np.random.default_rng()
 
 
-def same(text: Spoken, reference: Spoken) -> bool:
-    """Whether a text is as the reference, as far as both go; the last round of the reference may be cut."""
+def check_same(text: Spoken, reference: Spoken, random: Reference | None) -> None:
+    """A text is as the reference, as far as both go; the last round of the reference may be cut.
+
+    `random`: of a model whose near-ties may fall otherwise.
+    """
     assert text.prompt == reference.prompt
-    ids, rounds = min(len(text.ids), COUNT), min(len(text.accepted), len(reference.accepted))
-    return text.ids[:ids] == reference.ids[:ids] and text.accepted[: rounds - 1] == reference.accepted[: rounds - 1]
+    ids, rounds = min(len(text.ids), COUNT), min(len(text.accepted), len(reference.accepted)) - 1
+    if random is not None:
+        assert_same(random, text.prompt, text.ids[:ids], reference.ids[:ids])
+    else:
+        assert (text.ids[:ids], text.accepted[:rounds]) == (reference.ids[:ids], reference.accepted[:rounds])
+
+
+def random_model(folder: Path) -> Reference | None:
+    """The reference of a random model; None for an oracle."""
+    return None if (folder / "path").exists() else tiny_reference(folder)
 
 
 @pytest.mark.parametrize("eager", [False, True])
@@ -86,26 +105,32 @@ def same(text: Spoken, reference: Spoken) -> bool:
 def test_each_sequence_gives_what_it_gives_alone(
     folder: Path, executable: Executable, references: list[Spoken], rng: np.random.Generator, seqs: int, eager: bool
 ) -> None:
-    check_alike(Together(folder, executable, rng, eager=eager), references, rng, seqs)
+    random = random_model(folder) if seqs > EXACT else None
+    check_alike(Together(folder, executable, rng, eager=eager), references, rng, seqs, random)
 
 
-def check_alike(together: Together, references: list[Spoken], rng: np.random.Generator, seqs: int) -> None:
+def check_alike(
+    together: Together, references: list[Spoken], rng: np.random.Generator, seqs: int, random: Reference | None = None
+) -> None:
     slots = rng.permutation(SEQUENCES)[:seqs].tolist()
     of = dict(zip(slots, rng.permutation(len(references))[:seqs].tolist(), strict=True))
     together.join({slot: references[index].prompt for slot, index in of.items()})
     while going := [slot for slot in slots if len(together.texts[slot].ids) < COUNT]:
         together.round(rng.permutation(going).tolist(), int(rng.integers(1, 3)))
 
-    assert all(same(together.texts[slot], references[index]) for slot, index in of.items())
+    for slot, index in of.items():
+        check_same(together.texts[slot], references[index], random)
 
 
 def test_sequences_come_and_go_between_rounds(
     folder: Path, executable: Executable, references: list[Spoken], rng: np.random.Generator
 ) -> None:
-    check_coming_and_going(Together(folder, executable, rng), references, rng)
+    check_coming_and_going(Together(folder, executable, rng), references, rng, random_model(folder))
 
 
-def check_coming_and_going(together: Together, references: list[Spoken], rng: np.random.Generator) -> None:
+def check_coming_and_going(
+    together: Together, references: list[Spoken], rng: np.random.Generator, random: Reference | None = None
+) -> None:
     waiting, done = list(range(len(references))) * 2, 0
     of: dict[int, int] = {}
     while waiting or of:
@@ -118,7 +143,7 @@ def check_coming_and_going(together: Together, references: list[Spoken], rng: np
         if of:
             together.round(rng.permutation(list(of))[: rng.integers(1, len(of) + 1)].tolist())
         for slot in [slot for slot in of if len(together.texts[slot].ids) >= COUNT]:
-            assert same(together.texts[slot], references[of.pop(slot)])
+            check_same(together.texts[slot], references[of.pop(slot)], random)
             done += 1
     assert done == 2 * len(references)
 

@@ -73,7 +73,8 @@ def test_the_program_and_the_position_are_named(broken: Path, prompt: list[int],
     assert generation.output_ids == list(range(prompt[-1] + 1, BROKEN + 1))
     assert generation.stop is None
     last = len(prompt) - 1 + len(generation.output_ids)
-    assert error.message.startswith(f"NaN or +inf in the logits of `decode` at position {last}")
+    program = "decode" if generation.output_ids else "step"
+    assert error.message.startswith(f"NaN or +inf in the logits of `{program}` at position {last}")
     assert error.exit_code == 1
 
 
@@ -153,9 +154,8 @@ def test_a_banned_token_is_never_chosen_and_infinitely_unlikely(tmp_path: Path, 
         [1.0, 2.0],
         [1, 2.5],
         [True, False],
-        ["1", "2"],
+        [1, "2"],
         [1, None],
-        [[1, 2]],
         [1, 2**70],
         [-1],
         np.array([1.0, 2.0]),
@@ -175,6 +175,12 @@ def test_token_ids_that_are_not_integers_are_refused(broken: Path, ids: Any) -> 
             Generator(executable, tokenizer).generate(ids)
         with pytest.raises(PromptError):
             score(executable, tokenizer.settings, ids)
+
+
+@pytest.mark.parametrize("texts", [["1", "2"], [[1, 2]]])
+def test_only_one_text_at_a_time_is_scored(broken: Path, texts: Any) -> None:
+    with load(broken, capacity=64) as executable, pytest.raises(PromptError, match="at index 0 is not an integer"):
+        score(executable, Tokenizer.load(broken).settings, texts)
 
 
 @pytest.mark.parametrize("ids", [(5, 6), range(5, 7), np.array([5, 6]), np.array([5, 6], np.uint8), [np.int32(5), 6]])

@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 
+from kern.checkpoints.config import Family, preset
+from kern.contracts.text import DECODING
+from kern.kernels.cuda_library import cuda_kernels
+from kern.kernels.cuda_plan import CudaPlan
 from kern.manifest.types import Manifest, Step
 from kern.models.buffers import Limits
+from kern.models.kernel_set import cuda_sizes
+from kern.models.transformer import build_manifest
 from models.test_speculation_manifest import manifest_of
 from models.test_transformer import CONFIGS
 
@@ -26,7 +33,9 @@ def waits_first(step: Step) -> bool:
     if step.operator:
         return not step.pdl
     assert step.cubin is not None
-    return step.cubin.startswith("matvec") or (step.cubin.startswith("attention_") and step.symbol.endswith("_partial"))
+    return step.cubin.startswith(("matvec", "wide")) or (
+        step.cubin.startswith("attention_") and step.symbol.endswith("_partial")
+    )
 
 
 def launches(manifest: Manifest, program: str) -> Iterator[Step]:
@@ -45,9 +54,20 @@ def test_what_is_read_early_has_been_written(name: str, program: str) -> None:
     assert all(steps[place].pdl and waits_first(steps[place - 1]) for place in early)
 
 
-@pytest.mark.parametrize(
-    "program", ["prefill", "step", "score", "nll", "draft_precompute", "accept", "begin", "begin_spec"]
-)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_nor_is_anything_read_too_early_in_a_step_of_many_sequences(family: Family) -> None:
+    config, limits = preset(family, "tiny"), Limits(sequences=64)
+    kernels = cuda_kernels(CudaPlan("sm_90a", cuda_sizes(config, limits)), defaultdict(lambda: "0" * 64))
+    manifest = build_manifest(config, kernels, model="test", limits=limits)
+    for program in (name for name in DECODING if name in manifest.programs):
+        steps = list(launches(manifest, program))
+        early = [place for place, step in enumerate(steps) if step.symbol.endswith(READ_EARLY)]
+
+        assert early
+        assert all(steps[place].pdl and waits_first(steps[place - 1]) for place in early)
+
+
+@pytest.mark.parametrize("program", OTHERS)
 def test_other_programs_have_no_kernel_that_reads_early(program: str) -> None:
     steps = launches(manifest_of("qwen3 tiny", "sm_90a"), program)
 

@@ -25,7 +25,7 @@ from kern.building.options import BuildOptions
 from kern.checkpoints.config import PRESETS, TransformerConfig, UnsupportedModel
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
 from kern.contracts.text import TextSettings
-from kern.contracts.text_checks import check_generation, check_scoring
+from kern.contracts.text_checks import check_batches, check_generation, check_scoring
 from kern.engine import score
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
@@ -51,6 +51,7 @@ from kern.text import Tokenizer
 from kern.verification.verify import verify
 from kern.verifier import check
 from support import host_driven
+from support.batch import Batch, Text, assert_as_alone
 from support.greedy import assert_greedy, assert_same
 from support.nvrtc import cubin
 from support.recordings import Recorder
@@ -116,6 +117,7 @@ def test_the_artifact_is_valid_and_keeps_the_text_contract(built: Path) -> None:
     settings = TextSettings.model_validate_json((built / "text.json").read_text())
     check_generation(manifest_of(built), settings)
     check_scoring(manifest_of(built), settings)
+    assert check_batches(manifest_of(built), settings) == 1
     assert set(manifest_of(built).programs) == {"prefill", "begin", "decode", "step", "score", "nll"}
 
 
@@ -315,6 +317,20 @@ def test_the_chunk_of_the_prefill_does_not_matter(stand_in: Path, chunk: int) ->
 
 def test_tokens_that_stay_on_the_device_are_those_that_pass_the_host(stand_in: Path) -> None:
     assert generate(stand_in, prompt(45), 40) == generate(stand_in, prompt(45), 40, host=True)
+
+
+def test_a_step_takes_the_end_of_a_prompt_and_goes_on_from_its_own_token(stand_in: Path) -> None:
+    text = Text(prompt(45), 0, [3, 0, 2, 1])
+    with load(stand_in, capacity=64) as executable:
+        batch = Batch(executable, 4)
+        batch.ragged("prefill", [(text, 20)])
+        batch.ragged("step", [(text, 25)])
+        for _ in range(4):
+            batch.ragged("step", [(text, 1)])
+            batch.decode([text])
+
+    assert len(text.chosen) == 9
+    assert_as_alone(text, reference().logits, within=0.03, label="recorded")
 
 
 def test_the_score_is_the_references(stand_in: Path) -> None:

@@ -29,6 +29,7 @@ def write_chain(
     gain: float = 1,
     target: str = "host",
     draft: str | None = None,
+    sequences: int = 1,
 ) -> Path:
     """The model's folder: its layers add nothing, id i is dimension i, whose logit for i + 1 is `gain` · √hidden.
 
@@ -52,7 +53,7 @@ def write_chain(
     library = Tokenizer(models.BPE(vocab={chr(33 + id): int(id) for id in ids}, merges=[]))
     library.decoder = decoders.Fuse()
     library.save(str(checkpoint / "tokenizer.json"))
-    build(BuildOptions("llama", checkpoint=checkpoint, target=target, draft=draft), folder)
+    build(BuildOptions("llama", checkpoint=checkpoint, target=target, draft=draft, sequences=sequences), folder)
     if broken is not None:
         spoil(folder / "weights.safetensors", "embedding", broken)
     return folder

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from kern.contracts.text import round_calls
 from kern.engine import Generator
-from kern.engine.choices import NO_TOKEN, chosen
+from kern.engine.calls import Rows
+from kern.engine.choices import NO_TOKEN
+from kern.engine.schedule import Chosen, Member, Schedule
 from kern.engine.speculation import BEGIN
 
 
@@ -26,26 +28,37 @@ class HostDriven(Generator):
     token or position.
     """
 
-    def _ids(self, token: int, position: int, steps: int, accepted: list[int]) -> Iterator[int]:
-        end = position + steps
+    def tokens(self, schedule: Schedule, accepted: list[int]) -> Iterator[Chosen]:
+        (member,) = schedule.waiting
+        if self.mixed and not self.spec:
+            yield self._first(member)
+        else:
+            self.fill(member.ids[:-1], member.computed)
         if self.spec:
-            self.sequence.write_inputs([token], position)
+            self.sequence.write_inputs(member.ids[-1:], len(member.ids) - 1)
             self.sequence.run(BEGIN)
-            while position < end and position + self.rows <= self.capacity:
-                self._assert_at(token, position)
+            while len(member.ids) < member.end and len(member.ids) - 1 + self.rows <= self.capacity:
+                self._assert_at(member.ids[-1], len(member.ids) - 1)
                 ids = self._round()
                 accepted.append(len(ids) - 1)
-                for token in ids[: end - position]:
-                    yield chosen(token, "verify", position)
-                    position += 1
-        while position < end:
-            self.sequence.write_inputs([token], position)
-            if "begin" in self.executable.manifest.programs:
+                for id in ids[: member.end - len(member.ids)]:
+                    yield member.next(id, "verify")
+                    if member.over:
+                        return
+        while len(member.ids) < member.end and not member.over:
+            self.sequence.write_inputs(member.ids[-1:], len(member.ids) - 1)
+            if self.calls.ahead:
                 self.sequence.run(("begin", 1))
             self.sequence.run(("decode", 1))
-            token = chosen(int(self.executable.read("next_token")[0]), "decode", position)
-            yield token
-            position += 1
+            yield member.next(int(self.executable.read("next_token")[0]), "decode")
+
+    def _first(self, member: Member) -> Chosen:
+        """The token after a prompt, in the same chunks as those of a schedule."""
+        for start in range(member.computed, len(member.ids), self._chunk):
+            rows = Rows(member.ids[start : start + self._chunk], start, self.sequence.pages, chosen=True)
+            last = rows.end == len(member.ids)
+            self.calls.run_rows("step" if last else "prefill", [rows])
+        return member.next(int(self.executable.read("next_token")[0]), "step")
 
     def _round(self) -> list[int]:
         """The drafts that are right, then the target's own choice."""

@@ -38,6 +38,6 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executable, name)
 
-    def read_async(self, name: str) -> Any:
+    def read_async(self, name: str, values: Any = None) -> Any:
         self.reads += 1
-        return Late(self._executable.read_async(name), self)
+        return Late(self._executable.read_async(name, values), self)

@@ -61,21 +61,28 @@ def text_of(ids: Iterable[int]) -> str:
 
 
 class Counting:
-    """An executable that counts the tokens given to `prefill`; eager generators run every call through it."""
+    """An executable that counts the tokens given to `prefill`, without padding; eager generators run through it."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
         self.prefilled = 0
         self.interrupt = False
+        self._given = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executable, name)
+
+    def write(self, name: str, array: Any, values: dict[str, int], **at: int) -> None:
+        """Write, and note how many rows are of sequences."""
+        self._executable.write(name, array, values, **at)
+        if name == "cu_seqlens_q":
+            self._given = int(array[-1])
 
     def run(self, program: str, values: dict[str, int]) -> None:
         """Run, or raise KeyboardInterrupt after the first call of `prefill`."""
         self._executable.run(program, values)
         if program == "prefill":
-            self.prefilled += values["tokens"]
+            self.prefilled += self._given
             if self.interrupt:
                 self.interrupt = False
                 raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kern.artifact.errors import ArtifactError
 from kern.contracts.text import ContractError
-from kern.engine.generator import Generation
+from kern.engine.generation import Generation
 from kern.text import Tokenizer
 from kern.text.tokenizer import NotText, TextStream
 from support.tokenizers import bytes_tokenizer, spaced_library, spaced_tokenizer

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from kern.engine.decoding import feeds_itself
 from kern.engine.runner import Runner
 from kern.engine.sequence import PagedSequence, check_room
 from kern.runtime.stepping import LaunchTime
@@ -43,9 +42,9 @@ def profile_decode(runner: Runner, context: int) -> tuple[LaunchTime, ...]:
 
 def _step(sequence: PagedSequence, position: int) -> tuple[LaunchTime, ...]:
     sequence.write_inputs([0], position)
-    if feeds_itself(sequence.executable):
+    if sequence.calls.ahead:
         sequence.run(("begin", 1))
-    return sequence.profile("decode", 1)
+    return sequence.calls.profile(sequence.calls.step_of(1))
 
 
 def by_kernel(launches: Sequence[LaunchTime]) -> tuple[KernelTime, ...]:

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.engine.decoding import feeds_itself, steps_per_read
+from kern.engine.decoding import steps_per_read
 from kern.engine.generator import Generator
 from kern.engine.runner import Runner
-from kern.engine.sequence import PromptError, SizedCall
+from kern.engine.sequence import PromptError, Sized
 
 PROMPT: Final = 16
 WARM_UP: Final = 16
@@ -85,7 +85,7 @@ def benchmark(generator: Generator, lengths: Sequence[int], steps: int) -> Bench
     before = device.read_bandwidth()
     waits = _decode(generator, steps)
     idle = None
-    if feeds_itself(generator.executable):
+    if generator.calls.ahead:
         idle = idle_between(generator, steps, partial(_decode, generator), ("begin", 1), [("decode", 1)])
     bandwidth = max(before, device.read_bandwidth())
     counted = generator.settings.decode_bytes
@@ -124,8 +124,8 @@ def idle_between(
     runner: Runner,
     count: int,
     waits: Callable[[int], NDArray[np.float64]],
-    begin: SizedCall,
-    calls: Sequence[SizedCall],
+    begin: Sized,
+    calls: Sequence[Sized],
 ) -> float | None:
     """Microseconds for which the device is idle between two runs of `calls` that are launched ahead.
 
@@ -142,7 +142,7 @@ def idle_between(
     )
 
 
-def _grouped_period(runner: Runner, begin: SizedCall, calls: Sequence[SizedCall], groups: int) -> float:
+def _grouped_period(runner: Runner, begin: Sized, calls: Sequence[Sized], groups: int) -> float:
     """The period in microseconds of `calls` in graphs of GROUP, over `groups` graphs after a warm-up.
 
     They follow a prompt and `begin`, so that the contexts are those of decoding.

@@ -12,7 +12,7 @@ from kern.bench.rounds import RoundTimes, benchmark_rounds, room_for_rounds
 from kern.bench.steps import PROMPT, WARM_UP, Benchmark, benchmark
 from kern.cli.loading import LoadOptions, loaded_model, report
 from kern.cli.outputs import check_path, json_text, write_files
-from kern.cli.processor import WORTH_A_WARNING, others_share, processor_times
+from kern.cli.processor import others_share, processor_times, warn_of_others
 from kern.cli.terminal import printable, rate
 from kern.engine.generator import Generator
 from kern.manifest.counts import counted
@@ -52,12 +52,7 @@ def bench(
         others = others_share(before_measuring, processor_times())
         times = None if trace is None else _profiled(generator, found, trace)
     print(_as_json(found, rounds, times, others) if as_json else _text(found, rounds, times))
-    if others is not None and others > WORTH_A_WARNING:
-        print(
-            f"warning: other processes took {others:.0%} of the processor during the measurement; "
-            "repeat it on an idle machine",
-            file=sys.stderr,
-        )
+    warn_of_others(others)
     if trace is not None:
         print(f"the trace is in {printable(str(trace))}", file=sys.stderr)
 

@@ -34,6 +34,7 @@ class LoadOptions:
     check: bool = False
     tune: bool = False
     quiet: bool = False
+    pool_tokens: int | None = None
 
     def note(self, text: str) -> None:
         """Print a note on stderr, unless the command is quiet."""
@@ -74,6 +75,7 @@ def _load(load: Callable[..., Loaded], options: LoadOptions) -> tuple[Loaded, fl
         loaded = load(
             device=options.device,
             capacity=options.capacity,
+            pool_tokens=options.pool_tokens,
             weights=options.weights,
             check=options.check,
             tune=options.tune,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -75,3 +76,13 @@ def others_share(before: ProcessorTimes | None, after: ProcessorTimes | None) ->
     if whole < _LEAST_TICKS * after.tick or busy < own / 2:  # the counters do not advance
         return None
     return min(max(0.0, busy - own) / whole, 1.0)
+
+
+def warn_of_others(share: float | None) -> None:
+    """Warn on stderr if other processes took a share of processor time that a measurement shows."""
+    if share is not None and share > WORTH_A_WARNING:
+        print(
+            f"warning: other processes took {share:.0%} of the processor during the measurement; "
+            "repeat it on an idle machine",
+            file=sys.stderr,
+        )

@@ -10,7 +10,8 @@ from kern.cli.outputs import json_text
 from kern.cli.prompt import PromptSource, read_text
 from kern.cli.streaming import stream, tokens_per_round
 from kern.cli.terminal import bar
-from kern.engine.generator import Generation, Generator
+from kern.engine.generation import Generation
+from kern.engine.generator import Generator
 from kern.engine.scoring import check_text
 from kern.engine.sequence import check_prompt
 from kern.engine.stop_strings import check_stops
@@ -50,7 +51,6 @@ def run(
 
 
 def _as_json(generation: Generation, generator: Generator, load_s: float) -> str:
-    count = len(generation.output_ids)
     result: dict[str, object] = {
         "prompt_ids": list(generation.prompt_ids),
         "output_ids": generation.output_ids,
@@ -60,7 +60,7 @@ def _as_json(generation: Generation, generator: Generator, load_s: float) -> str
             "load_s": load_s,
             "prefill_s": generation.prefill_s,
             "decode_s": generation.decode_s,
-            "ms_per_token": generation.decode_s / count * 1e3 if count else None,
+            "ms_per_token": generation.ms_per_token,
         },
     }
     if generator.spec:

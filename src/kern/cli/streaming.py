@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from kern.cli.terminal import printable, wrapped
-from kern.engine.generator import Generation, Generator
+from kern.engine.generation import Generation
+from kern.engine.generator import Generator
 from kern.manifest.counts import counted
 
 
@@ -24,15 +25,17 @@ def stream(generation: Generation, generator: Generator, *, quiet: bool) -> None
 
 
 def _summary(generation: Generation, generator: Generator) -> str:
-    """The times, and why it ended. The prompt's last token is input to the first decode step, not to prefill."""
-    prefilled, count = len(generation.prompt_ids) - 1 - generation.reused, len(generation.output_ids)
+    """The times, and why it ended."""
+    # The first round computes the state of the prompt's last token, other steps with the prompt.
+    prefilled = len(generation.prompt_ids) - generation.reused - generator.spec
     words = []
-    if prefilled:
+    if generation.output_ids and prefilled:
         reused = f" after {generation.reused:,} reused" if generation.reused else ""
         words.append(f"prefill of {counted(prefilled, 'token')}{reused} in {generation.prefill_s * 1e3:.0f} ms")
-    if count and generation.decode_s:
-        each = f"{generation.decode_s / count * 1e3:.2f} ms each: {count / generation.decode_s:.1f} tokens/s"
-        words.append(f"{counted(count, 'token')}, {each}")
+    if generation.output_ids:
+        ms = generation.ms_per_token
+        speed = f", {ms:.2f} ms each: {1e3 / ms:.1f} tokens/s" if ms else ""
+        words.append(counted(len(generation.output_ids), "token") + speed)
     if generation.accepted:
         each = f"{tokens_per_round(generation):.2f} tokens each"
         words.append(f"{counted(len(generation.accepted), 'round')} of speculation, {each}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kern.engine.generator import Generation, Generator
+from kern.engine.generation import Generation
+from kern.engine.generator import Generator
 from kern.engine.sequence import check_room
 from kern.manifest.counts import counted
 from kern.text.chat import Message, chat_prompt, opening

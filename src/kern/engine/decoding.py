@@ -1,19 +1,19 @@
-"""Greedy decoding as a stream of token ids; each token goes to the next step on the device or through the host."""
+"""The decoding loop, for one sequence and for many: calls are launched ahead of the tokens that have been read."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from kern.contracts.text import READ_EVERY
-from kern.engine.choices import chosen
-from kern.engine.sequence import PagedSequence
-from kern.runtime.arrays import PendingArray
+from kern.engine.schedule import Chosen, Member, Plan, Schedule
+from kern.runtime.arrays import Array
 from kern.runtime.executable import Executable
 
 MAX_READS_IN_FLIGHT: Final = 4
-"""Reads that may be in flight. Their steps are wasted where the text ends."""
+"""Reads that may be in flight. Their steps are wasted for a sequence whose text ends."""
 
 
 def steps_per_read(executable: Executable) -> int:
@@ -21,45 +21,63 @@ def steps_per_read(executable: Executable) -> int:
     return READ_EVERY if executable.device.asynchronous else 1
 
 
-def feeds_itself(executable: Executable) -> bool:
-    """Whether each decode step reads its token on the device, from the step before it."""
-    return "begin" in executable.manifest.programs
+class Ring(Protocol):
+    """The token ring as it was when it was requested, i64 [slots, R]: id number i of a sequence is at i modulo R."""
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+
+    def wait(self) -> Array:
+        """The ring, once it has arrived."""
 
 
-def decode(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """`steps` ids after `token` at `position`. Raises UnusableLogits."""
-    ids = _on_device if feeds_itself(sequence.executable) else _through_host
-    return ids(sequence, token, position, steps)
+class Launcher(Protocol):
+    """What launches the calls of a schedule; with `ahead`, before the tokens of the calls before have been read."""
+
+    ahead: bool
+
+    def launch(self, plan: Plan) -> str:
+        """Launch a plan; returns the program that chooses its tokens."""
+
+    def read(self) -> Ring:
+        """Request the token ring."""
 
 
-def _on_device(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """Each step reads its token on the device, from the step before it.
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A read of the tokens that a plan chooses: of each member its slot and the number of its first token."""
 
-    While the device is busy, steps are launched ahead of the tokens that have been read, never more than `steps`. Each
-    advances by one position; the token at position p is written to the ring at p modulo its size.
+    ring: Ring
+    program: str
+    ticks: int
+    rows: tuple[tuple[Member, int, int], ...]
+
+    def tokens(self) -> Iterator[Chosen]:
+        """The tokens in the order in which they were chosen, once they have arrived."""
+        ring = self.ring.wait()
+        for tick in range(self.ticks):
+            for member, slot, first in self.rows:
+                if not member.over:
+                    yield member.next(int(ring[slot, (first + tick) % ring.shape[1]]), self.program)
+
+
+def decode(launcher: Launcher, schedule: Schedule) -> Iterator[Chosen]:
+    """The tokens of the members of `schedule`, in the order in which they arrive, until it has no more calls.
+
+    While the device is busy, calls are launched ahead of the tokens that have been read. The caller must end a member
+    whose text ends early, or whose token is none; tokens that it has in flight are dropped.
     """
-    executable, per_read = sequence.executable, steps_per_read(sequence.executable)
-    sequence.write_inputs([token], position)
-    sequence.run(("begin", 1))
-    reads: deque[tuple[PendingArray, int]] = deque()
-    launched = given = 0
-    while given < steps:
-        while launched < steps and len(reads) < MAX_READS_IN_FLIGHT and not (reads and reads[0][0].done()):
-            for _ in range(min(per_read, steps - launched)):
-                sequence.run(("decode", 1))
-                launched += 1
-            reads.append((executable.read_async("token_ring"), launched))
-        read, reached = reads.popleft()
-        ring = read.wait()
-        while given < reached:
-            given += 1
-            yield chosen(int(ring[0, (position + given) % ring.shape[1]]), "decode", position + given - 1)
-
-
-def _through_host(sequence: PagedSequence, token: int, position: int, steps: int) -> Iterator[int]:
-    """The host reads each token and passes it to the next step."""
-    for step in range(steps):
-        sequence.write_inputs([token], position + step)
-        sequence.run(("decode", 1))
-        token = chosen(int(sequence.executable.read("next_token")[0]), "decode", position + step)
-        yield token
+    reads: deque[_Read] = deque()
+    most = MAX_READS_IN_FLIGHT if launcher.ahead else 1
+    while True:
+        while len(reads) < most and not (reads and reads[0].ring.done()):
+            plan = schedule.plan()
+            if plan is None:
+                break
+            rows = tuple((part.member, part.member.slot, part.start + part.count) for part in plan.parts if part.chosen)
+            program = launcher.launch(plan)
+            if rows:
+                reads.append(_Read(launcher.read(), program, plan.ticks, rows))
+        if not reads:
+            return
+        yield from reads.popleft().tokens()

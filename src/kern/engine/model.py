@@ -59,6 +59,7 @@ def open_model(
     tokenizer: Tokenizer | None = None,
     device: str = "auto",
     capacity: int = 4096,
+    pool_tokens: int | None = None,
     weights: str | Path | None = None,
     check: bool = False,
     tune: bool = False,
@@ -67,13 +68,14 @@ def open_model(
     """Open the folder at `path` and load its text model; an open folder is read as it is, and stays open.
 
     `tokenizer` is the open folder's, if it has been read already. `capacity` is in tokens per sequence, and limited to
-    the model's positions. The other options are those of `kern.load`. Raises what `Tokenizer.load` and `kern.load`
-    raise.
+    the model's positions. `pool_tokens` is what all sequences that run at once share: by default the capacity of one.
+    The other options are those of `kern.load`. Raises what `Tokenizer.load` and `kern.load` raise.
     """
     with nullcontext(path) if isinstance(path, ArtifactFolder) else open_folder(path) as folder:
         tokenizer = tokenizer or Tokenizer.load(folder)
         capacity = min(capacity, tokenizer.settings.positions)
         executable = load(
-            folder, device=device, capacity=capacity, weights=weights, check=check, tune=tune, progress=progress
-        )
+            folder, device=device, capacity=capacity, pool_tokens=pool_tokens, weights=weights, check=check, tune=tune,
+            progress=progress,
+        )  # fmt: skip
         return TextModel(executable, tokenizer)

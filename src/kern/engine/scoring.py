@@ -10,12 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from kern.contracts.text import SEQS, TextSettings
+from kern.contracts.text import TextSettings
 from kern.contracts.text_checks import check_scoring
+from kern.engine.calls import Calls, Rows, SizedCall
 from kern.engine.choices import total
-from kern.engine.sequence import Ids, PagedSequence, PromptError, check_room, token_ids
+from kern.engine.schedule import pages_of
+from kern.engine.sequence import Ids, PromptError, check_room, token_ids
 from kern.manifest.counts import counted
-from kern.manifest.references import symbol_range
+from kern.runtime.arrays import PendingArray
 from kern.runtime.executable import Executable
 
 _LARGEST: Final = math.log(sys.float_info.max)
@@ -51,28 +53,35 @@ def score(
     Superseded if another text is started in the executable meanwhile, and UnusableLogits if a likelihood is NaN.
     """
     check_scoring(executable.manifest, settings)
-    sequence = PagedSequence(executable, settings)
-    text = check_text(ids, settings, sequence.capacity)
-    given, targets = text[:-1], np.array(text[1:], dtype=np.int64)
-    number = sequence.begin()
-    summed, chunk = 0.0, sequence.most_tokens("score")
-    most_rows = symbol_range(executable.manifest, "nll", SEQS.sym)[1]
+    calls = Calls(executable, settings)
+    text = check_text(ids, settings, calls.capacity)
+    given, targets = text[:-1], text[1:]
+    number, pages = calls.begin(), list(range(pages_of(len(given))))
+    summed, chunk, rows = 0.0, calls.most_tokens("score"), calls.most_sequences("nll")
     for start in range(0, len(given), chunk):
-        sequence.require(number)
-        part = given[start : start + chunk]
-        sequence.write_inputs(part, start)
-        sequence.run(("score", len(part)))
-        for first in range(0, len(part), most_rows):
-            sequence.require(number)
-            rows = np.arange(first, min(first + most_rows, len(part)))
-            values = sequence.values(len(part)) | {SEQS.sym: len(rows)}
-            executable.write("logits_rows", rows, values)
-            executable.write("targets", targets[start + rows], values)
-            executable.run("nll", values)
-            summed += total(executable.read("nll", values), "score", start + first)
-            if progress is not None:
-                progress(start + first + len(rows), len(given))
+        calls.require(number)
+        end = min(start + chunk, len(given))
+        call = calls.run_rows("score", [Rows(given[start:end], start, pages)])
+        parts = [(first, targets[first : min(first + rows, end)]) for first in range(start, end, rows)]
+        reads = [_likelihoods(calls, call, first - start, part) for first, part in parts]
+        for (first, _), read in zip(parts, reads, strict=True):
+            summed += total(read.wait(), "score", first)
+        if progress is not None:
+            progress(end, len(given))
     return Score(len(targets), summed / len(targets))
+
+
+def _likelihoods(calls: Calls, scored: SizedCall, row: int, targets: Sequence[int]) -> PendingArray:
+    """The negative log-likelihoods of `targets` after the rows from `row` on of a call of `score`, f32 [targets]."""
+    (_, tokens, _), count = scored, len(targets)
+    _, _, seqs = calls.sized("nll", tokens, count)
+    values = calls.values(tokens, seqs)
+    logits_rows, padded = np.full(seqs, -1, np.int64), np.zeros(seqs, np.int64)
+    logits_rows[:count], padded[:count] = range(row, row + count), targets
+    calls.executable.write("logits_rows", logits_rows, values)
+    calls.executable.write("targets", padded, values)
+    calls.run(("nll", tokens, seqs))
+    return calls.executable.read_async("nll", calls.values(tokens, count))
 
 
 def check_text(ids: Ids, settings: TextSettings, capacity: int) -> list[int]:

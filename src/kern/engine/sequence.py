@@ -1,107 +1,65 @@
-"""One sequence in an executable's paged state: its calls and their inputs, and the checks of ids and lengths."""
+"""One sequence in an executable's paged state, and the checks of ids and lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, SupportsIndex
-from weakref import WeakKeyDictionary
+from typing import SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kern.contracts.text import PAGE, PAGES, SEQS, TOKENS, TextSettings
+from kern.contracts.text import TextSettings
+from kern.engine.calls import Calls, Rows, SizedCall
+from kern.engine.schedule import pages_of
 from kern.manifest.counts import counted
 from kern.manifest.errors import KernError, variant
-from kern.manifest.references import symbol_range
 from kern.runtime.executable import Executable
 from kern.runtime.graph import ExecutableGraph
-from kern.runtime.stepping import LaunchTime
 from kern.runtime.symbols import as_integer
 
 PromptError = variant(KernError, "bad-prompt", "There are no token ids, too many, or unknown ones.", exit_code=2)
-Superseded = variant(KernError, "superseded", "Another sequence has overwritten this one's state in the executable.")
 
-
-SizedCall = tuple[str, int]
-"""A program and the tokens that it is called with."""
-
-_TEXTS: Final[WeakKeyDictionary[Executable, int]] = WeakKeyDictionary()
-"""The number of texts that have been started in each executable."""
+Sized: TypeAlias = tuple[str, int]
+"""A program and the tokens that it is called with, for one sequence."""
 
 
 class PagedSequence:
-    """The only sequence of an executable. Page i of the sequence is page i of the pool.
+    """The only sequence of a text, in slot 0. Page i of the sequence is page i of the pool."""
 
-    Its state belongs to one text at a time, the last one started. `capacity` is the number of tokens whose state fits:
-    the executable's capacity, or the model's positions if these are fewer.
-    """
-
-    def __init__(self, executable: Executable, settings: TextSettings) -> None:
-        """`settings` must have been checked against the executable's manifest."""
+    def __init__(self, executable: Executable, settings: TextSettings, *, slots: int = 1, eager: bool = False) -> None:
+        """The parameters are those of `Calls`, which other texts may use for several sequences."""
         self.executable = executable
-        self._graphs: dict[tuple[SizedCall, ...], ExecutableGraph] = {}
-        self.capacity = min(executable.capacity, settings.positions)
-        self._pages = -(-self.capacity // PAGE)
-        executable.write("block_table", np.arange(self._pages, dtype=np.int32).reshape(1, -1), self.values(1))
-        if "row_slots" in executable.manifest.buffers:
-            executable.write("row_slots", np.zeros(1, np.int32), self.values(1))
+        self.calls = Calls(executable, settings, slots=slots, eager=eager)
+        self.capacity = self.calls.capacity
+        self.pages = list(range(pages_of(self.capacity)))
 
     def begin(self) -> int:
         """Start a new text in the state, and return its number."""
-        number = _TEXTS.get(self.executable, 0) + 1
-        _TEXTS[self.executable] = number
-        return number
-
-    def holds(self, text: int) -> bool:
-        """Whether the text of this number is the last one started."""
-        return _TEXTS.get(self.executable) == text
-
-    def require(self, text: int) -> None:
-        """Raises Superseded if another text has been started since the one of this number."""
-        if not self.holds(text):
-            raise Superseded(
-                "another text has overwritten the state of this one", "finish a text before starting the next one"
-            )
-
-    def most_tokens(self, program: str) -> int:
-        """The maximum number of tokens per call of `program`."""
-        return symbol_range(self.executable.manifest, program, TOKENS.sym)[1]
+        return self.calls.begin()
 
     def write_inputs(self, ids: Sequence[int], start: int) -> None:
         """Write the inputs of a call whose first token is at position `start`."""
-        end = start + len(ids)
-        positions = np.arange(start, end, dtype=np.int64)
-        write, values = self.executable.write, self.values(len(ids))
-        write("token_ids", np.array(ids, dtype=np.int64), values)
-        write("positions", positions, values)
-        write("slot_mapping", positions, values)
-        write("seq_lens", np.array([end], dtype=np.int32), values)
-        write("cu_seqlens_q", np.array([0, len(ids)], dtype=np.int32), values)
+        self.calls.write(("prefill", len(ids), 1), [Rows(ids, start, self.pages)])
 
-    def record(self, *calls: SizedCall) -> None:
-        """From now on, `run` of these calls replays a graph."""
-        self._graphs[calls] = self.recorded(*calls)
+    def record(self, *calls: Sized) -> None:
+        """From now on, `run` of these programs with these numbers of tokens replays a graph."""
+        self.calls.record(*_sized(calls))
 
-    def recorded(self, *calls: SizedCall) -> ExecutableGraph:
-        """A graph that runs these calls on the current inputs."""
-        return self.executable.graph([(program, self.values(tokens)) for program, tokens in calls])
+    def recorded(self, *calls: Sized) -> ExecutableGraph:
+        """A graph that runs these programs with these numbers of tokens on the current inputs."""
+        return self.calls.recorded(*_sized(calls))
 
-    def profile(self, program: str, tokens: int) -> tuple[LaunchTime, ...]:
-        """Run `program` on the current inputs, and wait; the time of each launch."""
-        return self.executable.profile(program, self.values(tokens))
-
-    def run(self, *calls: SizedCall) -> None:
-        """Run these calls, in order, on the current inputs."""
-        graph = self._graphs.get(calls)
-        if graph is not None:
-            graph.launch()
-            return
-        for program, tokens in calls:
-            self.executable.run(program, self.values(tokens))
+    def run(self, *calls: Sized) -> None:
+        """Run programs with these numbers of tokens, in order, on the current inputs."""
+        self.calls.run(*_sized(calls))
 
     def values(self, tokens: int) -> dict[str, int]:
         """The symbol values of a call of `tokens` tokens."""
-        return {TOKENS.sym: tokens, SEQS.sym: 1, PAGES.sym: self._pages}
+        return self.calls.values(tokens, 1)
+
+
+def _sized(calls: Sequence[Sized]) -> tuple[SizedCall, ...]:
+    return tuple((program, tokens, 1) for program, tokens in calls)
 
 
 Ids = Sequence[SupportsIndex] | NDArray[np.integer]

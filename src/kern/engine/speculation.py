@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kern.contracts.text import round_calls
-from kern.engine.choices import chosen
-from kern.engine.decoding import decode, steps_per_read
+from kern.engine.choices import NO_TOKEN
+from kern.engine.decoding import steps_per_read
+from kern.engine.schedule import Chosen, Member
 from kern.engine.sequence import PagedSequence
 from kern.manifest.errors import KernError, variant
 from kern.runtime.arrays import PendingArray
@@ -29,24 +30,19 @@ class _Read:
     reached: int
 
 
-def speculate(
-    sequence: PagedSequence, rows: int, token: int, position: int, steps: int, accepted: list[int]
-) -> Iterator[int]:
-    """`steps` ids after `token` at `position`, in rounds of `rows` rows; in plain steps where a round does not fit.
+def speculate(sequence: PagedSequence, rows: int, member: Member, accepted: list[int]) -> Iterator[Chosen]:
+    """The ids of `member` in rounds of `rows` rows, up to its end, or up to where no further round fits.
 
-    The number of draft tokens that each round accepts is appended to `accepted` before the round's ids are returned.
-    Raises UnusableLogits, and Disagreement for a number that is not possible.
+    The state of all its ids but the last must be computed. The number of draft tokens that each round accepts is
+    appended to `accepted` before the round's ids are returned. Raises Disagreement for a number that is not possible.
     """
-    given = 0
-    for ids in _rounds(sequence, rows, token, position, steps):
+    for ids in _rounds(sequence, rows, member.ids[-1], len(member.ids) - 1, member.end - len(member.ids)):
         accepted.append(len(ids) - 1)
-        for id in ids[: steps - given]:
-            token = chosen(id, "verify", position + given)
-            given += 1
-            yield token
-        if given == steps:
-            return
-    yield from decode(sequence, token, position + given, steps - given)
+        for id in ids[: member.end - len(member.ids)]:
+            yield member.next(id, "verify")
+            if member.over or id == NO_TOKEN:
+                return
+    member.computed = len(member.ids) - 1
 
 
 def _rounds(sequence: PagedSequence, rows: int, token: int, position: int, steps: int) -> Iterator[tuple[int, ...]]:

@@ -147,6 +147,9 @@ _ATTENTION_BF16 = (
     "cu_seqlens: in i32, seqs: i32, page_stride: i64, scale: f32"
 )
 
+# The products of a step of more than 8 sequences.
+_WIDE: Final = {f"{name}_wide": text for name, text in _FUSED.items() if "matmul" in name or name == "rms_gate_up"}
+
 # A layer whose residual stream is bf16 and whose queries and keys are copied out of qkv. The layout inside a page is up
 # to the implementations, and the same for all three that use it.
 _UNFUSED: Final = {
@@ -223,9 +226,6 @@ _SPECULATION: Final = {
         "round_tokens predicted: in i64, row_slots: in i32, seqs ring block: i32"
     ),
 }
-
-# The products of a step of many sequences, which read the weights once for all rows.
-_WIDE: Final = {f"{name}_wide": text for name, text in _FUSED.items() if "matmul" in name or name == "rms_gate_up"}
 
 # norm_rope_cache, but qkv stays as it is, then attention_prefill, of the last n = tokens / seqs tokens of every
 # sequence; block_table [seqs, pages], seq_lens [seqs]. Row r of sequence s is at seq_lens[s] - n + r of it, in the slot

@@ -180,9 +180,14 @@ class ManifestBuilder:
     def program(self, name: str, **bounds: tuple[int, int]) -> ProgramBuilder:
         """A new program; `tokens=(1, 1)` narrows a symbol's bounds inside it."""
         self._new(name, "program", self._programs)
-        narrowed = {symbol: SymbolBounds(min=low, max=high) for symbol, (low, high) in bounds.items()}
+        narrowed = {symbol: self._narrowed(symbol, low, high) for symbol, (low, high) in bounds.items()}
         self._programs[name] = ProgramBuilder(self._kernels, self._names, name, narrowed)
         return self._programs[name]
+
+    def _narrowed(self, name: str, low: int, high: int) -> SymbolBounds:
+        """The bounds of a symbol in a program, without a minimum where it is the symbol's own."""
+        symbol = self._symbols.get(name)
+        return SymbolBounds(max=high) if symbol is not None and low == symbol.min else SymbolBounds(min=low, max=high)
 
     def build(self) -> Manifest:
         """The manifest, without the kernels that no program calls. It is not verified here."""

@@ -120,21 +120,47 @@ def bench(
         ),
     ] = None,
     decode_only: Annotated[bool, typer.Option("--decode-only", metavar="", help="Do not time prefill.")] = False,
+    sequences: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1,8,16", help="Time only steps of each of these numbers of sequences at once, as a table."
+        ),
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Tokens of context at the steps of --sequences: 256 by default."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Time decoding and prefill, and compare decoding with the device's read bandwidth.
 
     Decoding follows a prompt of 16 random ids. With `--spec`, rounds of speculation are timed too, and compared with
-    plain steps.
+    plain steps. With `--sequences`, steps of many sequences are timed instead: in a graph alone, and as the caller of a
+    batch sees them.
 
     Example: `kern bench build/smollm2`
     """
     from kern.cli.bench import bench
+    from kern.cli.bench_sequences import bench_sequences, sequence_counts
+    from kern.cli.errors import UsageError
     from kern.cli.loading import LoadOptions
 
+    options = LoadOptions(device, capacity, weights, tune=tune)
+    if sequences is not None:
+        if spec or profile is not None or decode_only:
+            raise UsageError(
+                "--sequences times steps of many sequences only", "leave --spec, --profile and --decode-only out"
+            )
+        counts = sequence_counts(sequences)
+        bench_sequences(
+            path, options, counts, context=context or 256, steps=steps, chunk=chunk, eager=eager, as_json=json
+        )
+        return
+    if context is not None:
+        raise UsageError("--context needs --sequences", "add --sequences 1,8, or leave --context out")
     bench(
         path,
-        LoadOptions(device, capacity, weights, tune=tune),
+        options,
         steps=steps,
         chunk=chunk,
         eager=eager,

@@ -1,13 +1,14 @@
-/* C[m, n] = A[m, k] * W[n, k]^T over bf16 with f32 sums: one row streams the weights, more rows go through packed
+/* C[m, n] = A[m, k] * W[n, k]^T over bf16 with f32 sums: few rows stream the weights, more go through packed
  * blocks. */
-#include "tile.h"
+#include "stream.h"
 
 enum {
-    STREAM_ROWS = 4,     /* rows of W read at once */
-    PREFETCH = 8192,     /* bytes ahead in each of them */
-    BLOCK_ROWS = 256,    /* of A */
-    BLOCK_COLS = 256,    /* rows of W */
-    BLOCK_DEPTH = 320,   /* elements of k, at most: a panel of W then fits the first cache */
+    STREAM_MOST = 32,      /* rows of A that stream the weights; packing them costs fewer rows more than it saves */
+    STREAM_DEPTH = 10240,  /* elements of A between two visits to a row of W: they fit the first cache */
+    STREAM_WHOLE = 65536,  /* elements of A that are laid out once for all of W */
+    BLOCK_ROWS = 256,      /* of A */
+    BLOCK_COLS = 256,      /* rows of W */
+    BLOCK_DEPTH = 320,     /* elements of k, at most: a panel of W then fits the first cache */
     A_STRIDE = BLOCK_DEPTH + 16, /* the padding spreads the rows over the cache's sets */
     C_STRIDE = BLOCK_COLS + 16,
 };
@@ -25,56 +26,17 @@ static product product_of(void *const *params, int wide, int add) {
                      wide,                 add};
 }
 
-/* out[r] = the dot product of x with row r of w. */
-ALWAYS_INLINE void dot_rows(const int rows, float *out, const bf16 *w, const bf16 *x, int64_t k) {
-    vec even[STREAM_ROWS] = {0}, odd[STREAM_ROWS] = {0};
-    int64_t i = 0;
-    for (; i + TILE_COLS <= k; i += TILE_COLS) {
-        vec_u32 x_pairs = load_pairs(x + i);
-        vec x_even = even_of(x_pairs), x_odd = odd_of(x_pairs);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            const bf16 *at = w + r * k + i;
-            __builtin_prefetch((const char *)at + PREFETCH);
-            vec_u32 pairs = load_pairs(at);
-            even[r] += even_of(pairs) * x_even;
-            odd[r] += odd_of(pairs) * x_odd;
-        }
-    }
-    if (i < k) {
-        vec_u32 x_pairs = load_pairs_part(x + i, k - i);
-        for (int r = 0; r < rows; r++) {
-            vec_u32 pairs = load_pairs_part(w + r * k + i, k - i);
-            even[r] += even_of(pairs) * even_of(x_pairs);
-            odd[r] += odd_of(pairs) * odd_of(x_pairs);
-        }
-    }
-    for (int r = 0; r < rows; r++) out[r] = sum_of(even[r] + odd[r]);
+/* The share when `total` is cut into as few equal ones of at most `most` as there can be. It is a multiple of
+ * TILE_COLS, as `most` is. */
+static int64_t even_share(int64_t total, int64_t most) {
+    int64_t shares = (total + most - 1) / most, share = (total + shares - 1) / shares;
+    return (share + TILE_COLS - 1) / TILE_COLS * TILE_COLS;
 }
 
-static void put(const product *p, int64_t at, float value) {
-    if (p->wide)
-        ((float *)p->c)[at] = p->add ? ((float *)p->c)[at] + value : value;
-    else
-        ((bf16 *)p->c)[at] = to_bf16(value);
-}
-
-static void stream_rows(const product *p, int64_t begin, int64_t end) {
-    float out[STREAM_ROWS];
-    int64_t n = begin;
-    for (; n + STREAM_ROWS <= end; n += STREAM_ROWS) {
-        dot_rows(STREAM_ROWS, out, p->w + n * p->k, p->a, p->k);
-        for (int r = 0; r < STREAM_ROWS; r++) put(p, n + r, out[r]);
-    }
-    for (; n < end; n++) {
-        dot_rows(1, out, p->w + n * p->k, p->a, p->k);
-        put(p, n, out[0]);
-    }
-}
-
-static void store_block(const product *p, const float *c, int64_t m0, int64_t rows, int64_t n0, int64_t cols) {
+static void store_block(const product *p, const float *c, int64_t stride, int64_t m0, int64_t rows, int64_t n0,
+                        int64_t cols) {
     for (int64_t r = 0; r < rows; r++) {
-        const float *from = c + r * C_STRIDE;
+        const float *from = c + r * stride;
         int64_t at = (m0 + r) * p->n + n0, i = 0;
         if (p->add) {
             for (; i < cols; i++) ((float *)p->c)[at + i] += from[i];
@@ -89,11 +51,34 @@ static void store_block(const product *p, const float *c, int64_t m0, int64_t ro
     }
 }
 
-/* The share when `total` is cut into as few equal ones of at most `most` as there can be. It is a multiple of
- * TILE_COLS, as `most` is. */
-static int64_t even_share(int64_t total, int64_t most) {
-    int64_t shares = (total + most - 1) / most, share = (total + shares - 1) / shares;
-    return (share + TILE_COLS - 1) / TILE_COLS * TILE_COLS;
+/* Columns begin ... end - 1 of C, A taken in blocks of `rows` rows. */
+ALWAYS_INLINE void stream_columns(const int rows, const product *p, int64_t begin, int64_t end) {
+    _Alignas(64) float x[STREAM_WHOLE], out[STREAM_MOST * STREAM_COLS];
+    vec sums[STREAM_MOST * STREAM_COLS];
+    int64_t blocks = (p->m + rows - 1) / rows, padded = blocks * rows, share = even_share(p->k, STREAM_DEPTH / padded);
+    int whole = p->k + share <= STREAM_WHOLE / padded;
+    memset(sums, 0, (size_t)padded * STREAM_COLS * sizeof(vec));
+    for (int64_t n0 = begin; n0 < end; n0 += STREAM_COLS) {
+        int64_t cols = least(STREAM_COLS, end - n0);
+        for (int64_t k0 = 0; k0 < p->k; k0 += share) {
+            int64_t depth = least(share, p->k - k0), stride = rows * share;
+            float *part = whole ? x + k0 * padded : x;
+            for (int64_t b = 0; b < blocks && (n0 == begin || !whole); b++)
+                lay_rows(part + b * stride, rows, p->m - b * rows, p->a + b * rows * p->k + k0, p->k, depth);
+            stream_group(rows, sums, p->w + n0 * p->k + k0, cols, p->k, part, blocks, stride, depth, k0 > 0);
+        }
+        for (int64_t at = 0; at < p->m * STREAM_COLS; at += LANES) store(out + at, sums_of(sums + at));
+        store_block(p, out, STREAM_COLS, 0, p->m, n0, cols);
+    }
+}
+
+static void stream(const product *p, int64_t begin, int64_t end) {
+    if (p->m == 1)
+        stream_columns(1, p, begin, end);
+    else if (p->m == 2)
+        stream_columns(2, p, begin, end);
+    else
+        stream_columns(STREAM_ROWS, p, begin, end);
 }
 
 /* One block of C, whole depth. */
@@ -111,7 +96,7 @@ static void multiply_block(const product *p, int64_t m0, int64_t rows, int64_t n
             tile_product(rows, c + col, C_STRIDE, a, A_STRIDE, w, TILE_COLS, depth, k0 > 0);
         }
     }
-    store_block(p, c, m0, rows, n0, cols);
+    store_block(p, c, C_STRIDE, m0, rows, n0, cols);
 }
 
 /* Columns of C rounded up to whole panels of W. */
@@ -129,8 +114,8 @@ static void multiply_columns(const product *p, int64_t begin, int64_t end) {
 }
 
 static void multiply(const product *p, int64_t begin, int64_t end) {
-    if (p->m == 1)
-        stream_rows(p, begin, end);
+    if (p->m <= STREAM_MOST)
+        stream(p, begin, end);
     else
         multiply_columns(p, begin, end);
 }
@@ -156,8 +141,8 @@ static void matmul_acc_f32_columns(const kern_launch *launch, void *const *param
 static void launch_product(const kern_launch *launch, void *const *params, rows_body body) {
     product p = product_of(params, 0, 0);
     int64_t work = p.m * p.n * p.k, block_rows = even_share(p.m, BLOCK_ROWS);
-    if (p.m == 1)
-        for_rows(launch, params, p.n, STREAM_ROWS, work, body);
+    if (p.m <= STREAM_MOST)
+        for_rows(launch, params, p.n, STREAM_UNIT, work, body);
     else
         for_rows(launch, params, (p.m + block_rows - 1) / block_rows * padded_columns(&p), TILE_COLS, work, body);
 }

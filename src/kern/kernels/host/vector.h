@@ -136,4 +136,18 @@ static inline void transpose(vec_u32 rows[LANES]) {
     }
 }
 
+/* Lane i is sum_of(values[i]), the same bits: log2(LANES) rounds, each adding the halves of two vectors at once. */
+static inline vec sums_of(const vec values[LANES]) {
+    vec_u32 sums[LANES];
+    memcpy(sums, values, sizeof sums);
+#pragma GCC unroll 4
+    for (int count = LANES / 2; count > 0; count /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < count; i++) {
+            vec_u32 low = ZIP_LOW(sums[i], sums[i + count]), high = ZIP_HIGH(sums[i], sums[i + count]);
+            sums[i] = (vec_u32)((vec)low + (vec)high);
+        }
+    return (vec)sums[0];
+}
+
 #endif
