@@ -128,7 +128,11 @@ def test_an_unknown_target_is_refused_with_the_known_ones(kern: Kern, tmp_path: 
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        (["--sequences", 4, "--draft", "random"], ["a draft serves one sequence", "--sequences is 4"]),
+        (["--sequences", 9, "--draft", "random"], ["a draft serves up to 8 sequences", "--sequences is 9"]),
+        (
+            ["--sequences", 8, "--chunk", 63, "--draft", "random"],
+            ["a round of this draft has 64 tokens", "--chunk allows 63"],
+        ),
         (["--sequences", 600], ["600 sequences", "--chunk allows 512", "give --chunk 600"]),
         (["--sequences", 70000, "--chunk", 80000], ["--sequences is 70000", "65,535"]),
         (["--chunk", 4097], ["--chunk is 4097", "4096 positions"]),

@@ -68,7 +68,7 @@ def test_every_row_of_a_program_is_chosen_from_alike(run, rng, vocabulary):
 def test_no_token_is_looked_up_as_the_first(run, rng, entry):
     table, ids = bf16(rng.normal(size=(7, 24))), np.array([3, -1, 0, np.iinfo(I64).min, 6])
     rows = poison((5, 24), F32 if entry == "embedding" else BF16)
-    looked_up = {"x": rows, "hidden": 24} if entry == "embedding" else {"y": rows, "width": 24}
+    looked_up = {"x": rows, "hidden": 24} if entry == "embedding" else {"y": rows, "width": 24, "stride": 1}
     run(entry, ids=ids, table=table, tokens=5, seqs=5, **looked_up)
     assert np.array_equal(rows.astype(F32), table[[3, 0, 0, 0, 6]].astype(F32))
 

@@ -14,7 +14,7 @@ from kern.kernels.cuda_sizes import Round, Sizes
 from kernels.choices import UNUSABLE, chosen, one_unusable, one_usable, ties
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import BF16, bf16, close, poison
-from kernels.rounds import play
+from kernels.rounds import check_step_of_chain, mingle, play
 from kernels.slots import (
     check_advance,
     check_begin,
@@ -117,9 +117,9 @@ def test_rounding(cuda, rng, tokens):
 
 @pytest.mark.parametrize("width", [64, 256, 203])
 def test_gather(cuda, rng, width):
-    table, ids, y = bf16(rng.normal(size=(50, width))), rng.integers(0, 50, 3), poison((3, width), BF16)
-    cuda.run("gather_bf16", y=y, ids=ids, table=table, width=width, seqs=3)
-    assert y.tobytes() == table[ids].tobytes()
+    table, ids, y = bf16(rng.normal(size=(50, width))), rng.integers(0, 50, (3, 8)), poison((3, width), BF16)
+    cuda.run("gather_bf16", y=y, ids=ids, table=table, width=width, stride=8, seqs=3)
+    assert y.tobytes() == table[ids[:, 0]].tobytes()
 
 
 @pytest.mark.parametrize("tokens", TOKENS)
@@ -515,7 +515,9 @@ def test_no_token_is_looked_up_as_the_first(cuda, rng):
     table = bf16(rng.normal(size=(7, hidden)))
     for entry, dtype in (("embedding", F32), ("embedding_bf16", BF16), ("gather_bf16", BF16)):
         rows = poison((5, hidden), dtype)
-        args = {"y": rows, "width": hidden} if entry == "gather_bf16" else {"x": rows, "hidden": hidden}
+        args = {"x": rows, "hidden": hidden}
+        if entry == "gather_bf16":
+            args = {"y": rows, "width": hidden, "stride": 1}
         cuda.run(entry, ids=ids, table=table, tokens=5, seqs=5, **args)
         assert np.array_equal(rows.astype(F32), table[[3, 0, 0, 0, 6]].astype(F32))
 
@@ -571,11 +573,22 @@ def test_gathered_rows(cuda, rng, seqs, width):
     check_gather_rows(cuda.run, rng, BF16, seqs, width)
 
 
-@pytest.mark.parametrize("seqs", [1, 3])
+@pytest.mark.parametrize("seqs", [1, 3, 8])
 @pytest.mark.parametrize("block", [1, 7])
 def test_rounds(cuda, rng, seqs, block):
-    play(cuda.run, rng, seqs, block, pages=30, starts=[0, 15, 16][:seqs], count=20)
+    play(cuda.run, rng, block, pages=30, starts=[0, 15, 16, 1, 7, 8, 100, 3][:seqs], count=20)
 
 
 def test_rounds_past_the_last_page(cuda, rng):
-    play(cuda.run, rng, 2, 7, pages=2, starts=[20, 31], count=12)
+    play(cuda.run, rng, 7, pages=2, starts=[20, 31], count=12)
+
+
+@pytest.mark.parametrize("block", [1, 7])
+def test_rows_of_a_round_come_go_and_change_places(cuda, rng, block):
+    mingle(cuda.run, rng, 5, block, count=20)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 7, 1000])
+@pytest.mark.parametrize(("seqs", "rows"), [(1, 2), (1, 8), (3, 8), (8, 4)])
+def test_a_step_of_a_chain_adds_to_one_row_of_each_sequence(cuda, rng, vocabulary, seqs, rows):
+    check_step_of_chain(cuda.run, rng, vocabulary, seqs, rows)

@@ -143,9 +143,11 @@ def test_token_nll_of_a_banned_target_is_infinite(run, rng):
 @pytest.mark.parametrize("seqs", [1, 3])
 @pytest.mark.parametrize("width", [64, 203])
 def test_gather(same, rng, seqs, width):
-    table, ids, y = bf16(rng.normal(size=(50, width))), rng.integers(0, 50, seqs), poison((seqs, width), BF16)
-    same("gather_bf16", y=y, ids=ids, table=table, width=width, seqs=seqs)
-    assert y.tobytes() == table[ids].tobytes()
+    table, y = bf16(rng.normal(size=(50, width))), poison((seqs, width), BF16)
+    for stride in (1, 8):
+        ids = rng.integers(0, 50, (seqs, stride))
+        same("gather_bf16", y=y, ids=ids, table=table, width=width, stride=stride, seqs=seqs)
+        assert y.tobytes() == table[ids[:, 0]].tobytes()
 
 
 @pytest.mark.parametrize("tokens", TOKENS)

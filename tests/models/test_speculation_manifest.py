@@ -14,10 +14,12 @@ from kern.building.build import build
 from kern.building.options import BuildOptions
 from kern.checkpoints.config import UnsupportedModel, preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.contracts.text import ROUND, WIDE
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round
 from kern.kernels.host_library import host_kernels
+from kern.kernels.interfaces import INTERFACES
 from kern.manifest.reading import read
 from kern.manifest.types import BufferArg, Dispatch, Manifest, StateArg
 from kern.manifest.writing import write
@@ -29,7 +31,7 @@ from kern.verification.verify import verify
 from kern.verifier import check
 from models.test_transformer import CONFIGS
 
-SPECULATION = ("draft_precompute", "draft", "verify", "accept", "begin_spec", "prefill")
+SPECULATION = (*ROUND, "begin_spec", "prefill")
 DTYPES = {"i64": "i32", "i32": "i64", "f32": "bf16", "bf16": "f32"}
 
 
@@ -41,15 +43,16 @@ def manifest_of(name: str, target: str, limits: Limits | None = None) -> Manifes
         kernels = host_kernels(hashes, q_heads=config.heads, kv_heads=config.kv_heads)
     else:
         round = Round(draft.config.rows, draft.config.transformer.ffn, draft.config.rank)
-        plan = CudaPlan(target, cuda_sizes(config, Limits()), round=round)
+        plan = CudaPlan(target, cuda_sizes(config, limits), round=round)
         kernels = cuda_kernels(plan, hashes)
     return build_manifest(config, kernels, model="test", limits=limits, draft=draft)
 
 
+@pytest.mark.parametrize("sequences", [1, 8])
 @pytest.mark.parametrize("target", ["host", "sm_90a"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_known_shape_gives_a_valid_manifest(name: str, target: str) -> None:
-    manifest = manifest_of(name, target)
+def test_every_known_shape_gives_a_valid_manifest(name: str, target: str, sequences: int) -> None:
+    manifest = manifest_of(name, target, Limits(sequences=sequences))
 
     assert check(manifest) == ()
     assert read(write(manifest).encode()).manifest == manifest
@@ -65,9 +68,41 @@ def test_without_a_draft_nothing_changes() -> None:
         assert plain.programs[name] == speculative.programs[name]
 
 
-def test_a_draft_serves_one_sequence() -> None:
-    with pytest.raises(UnsupportedModel, match="one sequence, not 2"):
-        manifest_of("llama tiny", "host", Limits(sequences=2))
+def test_a_draft_serves_up_to_eight_sequences() -> None:
+    with pytest.raises(UnsupportedModel, match="up to 8 sequences at once, not 9"):
+        manifest_of("llama tiny", "host", Limits(sequences=9))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_round_of_one_sequence_is_the_same_whatever_the_folder_is_for(name: str) -> None:
+    one, eight = (manifest_of(name, "sm_90a", Limits(sequences=sequences)) for sequences in (1, 8))
+    alone, many = set(one.programs), set(eight.programs)
+
+    assert many - alone == {program + WIDE for program in ROUND if program != "accept"}
+    for program in ROUND:
+        assert one.programs[program].dispatches == eight.programs[program].dispatches
+    assert {name: one.kernels[name] for name in one.kernels if name.endswith(("_rows", "_full"))} == {
+        name: eight.kernels[name] for name in one.kernels if name.endswith(("_rows", "_full"))
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_products_of_many_rows_are_used_where_there_are_any(name: str) -> None:
+    config, limits = CONFIGS[name], Limits(sequences=8)
+    draft = open_draft("random", RandomCheckpoint(config, 0), seed=0, taps_before=False)
+    round = Round(draft.config.rows, draft.config.transformer.ffn, draft.config.rank)
+    kernels = cuda_kernels(CudaPlan("sm_90a", cuda_sizes(config, limits), round=round), defaultdict(lambda: "0" * 64))
+    wide = {f"{each}{WIDE}": kernels[each] for each in kernels if f"{each}{WIDE}" in INTERFACES and "rows" not in each}
+    manifest = build_manifest(config, kernels | wide, model="test", limits=limits, draft=draft)
+
+    assert check(manifest) == ()
+    for program in ("draft_wide", "verify_wide"):
+        used = {dispatch.kernel for dispatch in manifest.programs[program].dispatches}
+        assert wide.keys() <= used
+        assert not {"rms_matmul_rows", "residual_matmul_f32", "add_rms_norm"} & used
+    assert check(manifest_of(name, "sm_90a", limits)) == ()
+    plain = {dispatch.kernel for dispatch in manifest_of(name, "sm_90a", limits).programs["verify_wide"].dispatches}
+    assert {"matmul", "add_rms_norm"} <= plain
 
 
 def test_a_draft_of_four_billion_parameters_has_the_published_size() -> None:

@@ -73,7 +73,7 @@ def check_intermediates(p: Pair, length: int) -> None:
     p.check_draft_state(ids, WITHIN)
     context = p.draft_state(length)
     p.begin(anchor, length)
-    p.round("draft_precompute", "draft")
+    p.round("draft")
 
     np.testing.assert_array_equal(p.draft_state(length), context)
     near(p.block_logits(), reference.logits(ids, anchor), 2 * WITHIN)
@@ -95,7 +95,7 @@ def test_a_context_in_pieces_is_that_at_once(pair: Callable[[str], Pair], case: 
     def block(chunks: Sequence[int]) -> F32:
         p.prefill(ids, chunks)
         p.begin(anchor, len(ids))
-        p.round("draft_precompute", "draft")
+        p.round("draft")
         return p.block_logits()
 
     near(block([chunk] * (40 // chunk)), block([40]), WITHIN)
@@ -111,7 +111,7 @@ def check_rounds(p: Pair) -> None:
     p.begin(anchor, len(ids))
     text = [*ids, anchor]
     for _ in range(9):
-        p.round("draft_precompute", "draft")
+        p.round("draft")
         p.check_draft_state(text[:-1], 2 * WITHIN)
         near(p.block_logits(), p.reference.logits(text[:-1], text[-1]), 2 * WITHIN)
         p.round("verify")
@@ -119,7 +119,7 @@ def check_rounds(p: Pair) -> None:
         rows = [*text, *drafts[1:]]
         near(p.read("features", p.block + 1), p.reference.features(rows)[len(text) - 1 :], 2 * WITHIN)
         near(p.read("round_logits", p.block + 1), p.reference.target.logits(rows)[len(text) - 1 :], 2 * WITHIN)
-        p.round("accept")
+        p.round("accept", "draft_precompute")
         taken = next((i for i in range(p.block) if drafts[i + 1] != predicted[i]), p.block)
         text += [*drafts[1 : taken + 1], predicted[taken]]
         assert p.ids("slot_position") == [len(text) - 1]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from kern.checkpoints.config import preset
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
+from kern.contracts.text import round_calls
 from support.draft_pair import CAPACITY, Pair, near
 from support.draft_reference import DraftReference, draft_config, draft_tensors
 from support.reference import Reference
@@ -62,7 +63,7 @@ def _path(following: NDArray[np.int64], clear: NDArray[np.bool_], first: int) ->
     return path
 
 
-def made(folder: Path, target: str) -> Oracle:
+def made(folder: Path, target: str, **options: Any) -> Oracle:
     checkpoint = LastTokenOnly(CONFIG, 7)
     model = Reference(CONFIG, cache(checkpoint.tensor))
     config = draft_config(model, target_layer_ids=[0, 2], markov_rank=CONFIG.hidden)
@@ -87,7 +88,7 @@ def made(folder: Path, target: str) -> Oracle:
         "markov_head.markov_w1.weight": rows[known],
         "markov_head.markov_w2.weight": checkpoint.tensor("lm_head.weight"),
     }
-    pair = Pair(folder, checkpoint, DraftReference(config, tensors, model), target=target)
+    pair = Pair(folder, checkpoint, DraftReference(config, tensors, model), target=target, **options)
     return Oracle(pair, following, path[0])
 
 
@@ -110,7 +111,7 @@ def check_rounds(oracle: Oracle, length: int) -> None:
     p.begin(oracle.first, length)
     start = length
     for rounds, taken in enumerate(TAKEN, 1):
-        p.round("draft_precompute", "draft")
+        p.round("draft")
         p.check_draft_state(whole[:start], WITHIN)
         near(p.block_logits(), p.reference.logits(whole[:start], whole[start]), WITHIN)
         drafts = p.ids("round_tokens")
@@ -118,7 +119,7 @@ def check_rounds(oracle: Oracle, length: int) -> None:
         assert taken == p.block or drafts[taken + 1] != whole[start + taken + 1]
         p.round("verify")
         assert p.ids("predicted")[: taken + 1] == whole[start + 1 : start + taken + 2]
-        p.round("accept")
+        p.round("accept", "draft_precompute")
         start += taken + 1
         assert p.ids("accepted")[0][:rounds] == list(TAKEN[:rounds])
         assert (p.ids("slot_position"), p.ids("round_count")) == ([start], [rounds])
@@ -152,10 +153,7 @@ def test_a_round_of_one_graph_is_the_programs_one_by_one(oracle: Oracle) -> None
 def check_graph(oracle: Oracle) -> None:
     p, length = oracle.pair, 9
     whole = oracle.text([7] * length + [oracle.first], 60)
-    calls = [
-        (name, {"tokens": p.block if name == "draft" else p.block + 1, "seqs": 1, "pages": p.pages})
-        for name in ("draft_precompute", "draft", "verify", "accept")
-    ]
+    calls = [(name, p.values(tokens)) for name, tokens in round_calls(p.block + 1)]
     p.prefill(whole[:length])
     p.begin(whole[length], length)
     graph = p.executable.graph(calls)

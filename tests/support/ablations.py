@@ -42,10 +42,14 @@ def no_hidden_norm(manifest: Manifest) -> None:
 
 def no_markov_head(manifest: Manifest) -> None:
     """No row knows which token the one before it gave."""
-    draft = manifest["programs"]["draft"]
-    draft["dispatches"] = [
-        dispatch for dispatch in draft["dispatches"] if dispatch["kernel"] not in ("gather_bf16", "matmul_acc_f32")
-    ]
+    draft, kept = manifest["programs"]["draft"], []
+    for dispatch in draft["dispatches"]:
+        if dispatch["kernel"] == "add_argmax":
+            next, logits, _, vocabulary, _ = dispatch["args"]
+            kept.append(dispatch | {"kernel": "argmax", "args": [next, logits, vocabulary]})
+        elif not dispatch.get("label", "").endswith((".before", ".markov")):
+            kept.append(dispatch)
+    draft["dispatches"] = kept
 
 
 def ablated(folder: Path, output: Path, change: Callable[[Manifest], None]) -> Path:

@@ -13,7 +13,7 @@ import kern
 from kern.building.build import build
 from kern.building.options import BuildOptions
 from kern.checkpoints.random_checkpoint import RandomCheckpoint
-from kern.contracts.text import PAGE
+from kern.contracts.text import PAGE, ROUND
 from kern.runtime.executable import Executable
 from support.draft_reference import DraftReference, save_draft
 from support.hf_folder import save_model
@@ -32,6 +32,7 @@ class Pair:
         model = save_model(folder / "model", checkpoint)
         draft = save_draft(folder / "draft", reference.config, reference.tensors)
         family = checkpoint.config.family
+        options = {"sequences": 1, **options}
         build(BuildOptions(family, checkpoint=model, target=target, draft=draft, **options), folder / "built")
         self.executable: Executable = kern.load(folder / "built", capacity=CAPACITY, sharing=False)
         self.pages = CAPACITY // PAGE
@@ -62,10 +63,11 @@ class Pair:
 
     def begin(self, anchor: int, position: int) -> None:
         self.place([anchor], position)
+        self.executable.write("row_slots", [0], self.values(1))
         self.run("begin_spec", 1)
 
     def read(self, name: str, rows: int) -> F32:
-        """Rows of a carry, or of the logits: other workspaces are internal to a kernel."""
+        """Rows of a carry, or of a round's logits: other workspaces are internal to a kernel."""
         assert name == "round_logits" or self.executable.manifest.buffers[name].class_ == "carry"
         found = np.asarray(self.executable.read(name))
         return found[:rows].astype(np.float32)
@@ -92,7 +94,7 @@ class Pair:
 
     def round(self, *programs: str) -> None:
         """The programs of a round, or some of them."""
-        for name in programs or ("draft_precompute", "draft", "verify", "accept"):
+        for name in programs or ROUND:
             self.run(name, self.block if name == "draft" else self.block + 1)
 
     def ids(self, name: str) -> list[int]:

@@ -62,18 +62,18 @@ class HostDriven(Generator):
 
     def _round(self) -> list[int]:
         """The drafts that are right, then the target's own choice."""
-        precompute, draft, verify, accept = round_calls(self.rows)
-        self.sequence.run(precompute)
+        draft, verify, accept, precompute = round_calls(self.rows)
         self.sequence.run(draft)
         drafts = self.executable.read("round_tokens")[1 : self.rows]
         self.sequence.run(verify)
         predicted = self.executable.read("predicted")[: self.rows]
         self.sequence.run(accept)
+        self.sequence.run(precompute)
         count = agreement(drafts, predicted)
         return [*map(int, drafts[:count]), int(predicted[count])]
 
     def _assert_at(self, token: int, position: int) -> None:
-        found = int(self.executable.read("round_tokens")[0]), int(self.executable.read("slot_position")[0])
+        found = int(self.executable.read("slot_token")[0]), int(self.executable.read("slot_position")[0])
         assert found == (token, position), f"the device's round begins with {found}, not {(token, position)}"
 
 

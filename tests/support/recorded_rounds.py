@@ -34,7 +34,7 @@ def drafted_again(folder: Path, weights: Path, texts: Sequence[Spoken], every: i
     found: list[tuple[int, int]] = []
     with load(folder, weights=weights, capacity=512) as executable:
         sequence = PagedSequence(executable, Tokenizer.load(folder).settings)
-        block = executable.manifest.programs["draft"].symbols["tokens"].max
+        block = executable.manifest.programs["draft"].symbols["tokens"].min
         assert block is not None
         for text in texts:
             ids = np.array([*text.prompt, *text.ids])

@@ -39,21 +39,28 @@ KERN_KERNEL(project, "ptr,ptr,ptr,ptr,i32") {
         if (slots[row] >= 0) state[slots[row]] = (int64_t)features[row] * (positions[row] + 1);
 }
 
-/* What the target would say after the anchor and each draft, but for the positions that are spoilt. The state behind
- * the context is scratch. */
-KERN_KERNEL(draft, "ptr,ptr,ptr,ptr,ptr,i32,i32") {
-    int64_t *tokens = KERN_ARG(int64_t *, 0), *state = KERN_ARG(int64_t *, 1);
-    const int64_t *table = KERN_ARG(const int64_t *, 2), *spoilt = KERN_ARG(const int64_t *, 3);
-    const int64_t *positions = KERN_ARG(const int64_t *, 4);
-    int32_t rows = KERN_ARG(int32_t, 5), vocabulary = KERN_ARG(int32_t, 6);
+/* The rows of the round that begins with the slot's token; then what the target would say after the anchor and each
+ * draft, but for the positions that are spoilt. The state behind the context is scratch. */
+KERN_KERNEL(draft, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32") {
+    int64_t *tokens = KERN_ARG(int64_t *, 0), *positions = KERN_ARG(int64_t *, 1), *slots = KERN_ARG(int64_t *, 2);
+    int64_t *state = KERN_ARG(int64_t *, 3);
+    const int64_t *table = KERN_ARG(const int64_t *, 4), *spoilt = KERN_ARG(const int64_t *, 5);
+    int32_t slot = KERN_ARG(const int32_t *, 6)[0];
+    int32_t rows = KERN_ARG(int32_t, 9), vocabulary = KERN_ARG(int32_t, 10), pages = KERN_ARG(int32_t, 11);
+    int64_t start = KERN_ARG(const int64_t *, 8)[slot];
     (void)launch;
+    tokens[0] = KERN_ARG(const int64_t *, 7)[slot];
+    for (int32_t row = 0; row <= rows; row++) {
+        positions[row] = start + row;
+        slots[row] = start + row < pages * PAGE ? start + row : -1;
+    }
     for (int32_t row = 0; row < rows; row++) {
-        int64_t position = positions[0] + row;
+        int64_t position = start + row;
         state[position] = tokens[row] * (position + 1);
         tokens[row + 1] = after(table, state, position + 1, tokens[row], vocabulary);
         if (spoilt[position + 1]) tokens[row + 1] = (tokens[row + 1] + 1) % vocabulary;
     }
-    for (int32_t row = 0; row < rows; row++) state[positions[0] + row] = -1;
+    for (int32_t row = 0; row < rows; row++) state[start + row] = -1;
 }
 
 KERN_KERNEL(begin, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32") {
@@ -82,45 +89,33 @@ KERN_KERNEL(advance, "ptr,ptr,ptr,ptr,ptr,ptr,i32,i32") {
     ring[position % KERN_ARG(int32_t, 7)] = token;
 }
 
-/* The rows of the round that begins with `anchor` at `start`. */
-static void place(void *const *params, int64_t anchor, int64_t start, int64_t pages) {
-    int64_t *tokens = KERN_ARG(int64_t *, 0), *positions = KERN_ARG(int64_t *, 1), *slots = KERN_ARG(int64_t *, 2);
-    int32_t rows = KERN_ARG(int32_t, 8);
-    for (int32_t row = 0; row < rows; row++) {
-        tokens[row] = row ? -1 : anchor;
-        positions[row] = start + row;
-        slots[row] = start + row < pages * PAGE ? start + row : -1;
-    }
-    KERN_ARG(int64_t *, 5)[0] = start;
-    KERN_ARG(int64_t *, 6)[start % KERN_ARG(int32_t, 9)] = anchor;
-}
-
-KERN_KERNEL(begin_spec, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,ptr,ptr") {
-    int64_t *feature_positions = KERN_ARG(int64_t *, 3), *feature_slots = KERN_ARG(int64_t *, 4);
+KERN_KERNEL(begin_spec, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32") {
+    int32_t slot = KERN_ARG(const int32_t *, 4)[0];
+    int64_t token = KERN_ARG(const int64_t *, 5)[0], position = KERN_ARG(const int64_t *, 6)[0];
     (void)launch;
-    place(params, KERN_ARG(const int64_t *, 11)[0], KERN_ARG(const int64_t *, 12)[0], KERN_ARG(int32_t, 10));
-    for (int32_t row = 0; row < KERN_ARG(int32_t, 8); row++) feature_positions[row] = 0, feature_slots[row] = -1;
-    KERN_ARG(int64_t *, 7)[0] = 0;
+    KERN_ARG(int64_t *, 0)[slot] = token;
+    KERN_ARG(int64_t *, 1)[slot] = position;
+    KERN_ARG(int64_t *, 2)[position % KERN_ARG(int32_t, 7)] = token;
+    KERN_ARG(int64_t *, 3)[slot] = 0;
 }
 
 /* `mistake` is added to what was accepted, for a kernel that is wrong. */
-KERN_KERNEL(accept, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,ptr,ptr,i32,i32") {
-    int64_t *tokens = KERN_ARG(int64_t *, 0), *positions = KERN_ARG(int64_t *, 1), *slots = KERN_ARG(int64_t *, 2);
-    int64_t *feature_positions = KERN_ARG(int64_t *, 3), *feature_slots = KERN_ARG(int64_t *, 4);
-    int64_t *ring = KERN_ARG(int64_t *, 6), *rounds = KERN_ARG(int64_t *, 7);
-    int32_t rows = KERN_ARG(int32_t, 8), ring_size = KERN_ARG(int32_t, 9);
-    int32_t *accepted = KERN_ARG(int32_t *, 11);
-    const int64_t *predicted = KERN_ARG(const int64_t *, 12);
-    int32_t mistake = KERN_ARG(int32_t, 13), counts = KERN_ARG(int32_t, 14);
-    int64_t start = positions[0], count = 0;
+KERN_KERNEL(accept, "ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,ptr,i32,i32,i32,i32") {
+    int64_t *ring = KERN_ARG(int64_t *, 2), *rounds = KERN_ARG(int64_t *, 3), *slots = KERN_ARG(int64_t *, 4);
+    int32_t *accepted = KERN_ARG(int32_t *, 5), slot = KERN_ARG(const int32_t *, 8)[0];
+    const int64_t *tokens = KERN_ARG(const int64_t *, 6), *predicted = KERN_ARG(const int64_t *, 7);
+    int32_t rows = KERN_ARG(int32_t, 9), ring_size = KERN_ARG(int32_t, 10);
+    int32_t mistake = KERN_ARG(int32_t, 11), counts = KERN_ARG(int32_t, 12);
+    int64_t *start = KERN_ARG(int64_t *, 1) + slot, count = 0;
     (void)launch;
     while (count + 1 < rows && predicted[count] >= 0 && tokens[count + 1] == predicted[count]) count++;
     if (count + mistake >= 0 && count + mistake < rows) count += mistake;
     for (int32_t row = 0; row < rows; row++) {
-        feature_positions[row] = positions[row];
-        feature_slots[row] = row <= count ? slots[row] : -1;
-        if (row && row <= count) ring[(start + row) % ring_size] = tokens[row];
+        if (row > count) slots[row] = -1;
+        if (row < count) ring[(*start + row + 1) % ring_size] = tokens[row + 1];
     }
-    accepted[rounds[0]++ % counts] = (int32_t)count;
-    place(params, predicted[count], start + count + 1, KERN_ARG(int32_t, 10));
+    ring[(*start + count + 1) % ring_size] = predicted[count];
+    accepted[rounds[slot]++ % counts] = (int32_t)count;
+    KERN_ARG(int64_t *, 0)[slot] = predicted[count];
+    *start += count + 1;
 }

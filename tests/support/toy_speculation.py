@@ -43,17 +43,16 @@ def _kernel(name: str, *params: str) -> Kernel:
 
 
 OUT, IN, INOUT = "out buffer<i64>", "in buffer<i64>", "inout buffer<i64>"
-ROUND_OUT: Final = (OUT, OUT, OUT, OUT, OUT, OUT, INOUT)
 KERNELS: Final = {
     "target": (OUT, "out buffer<f32>", "inout ptr", IN, IN, IN, IN, "i32", "i32"),
     "project": ("inout ptr", "in buffer<f32>", IN, IN, "i32"),
-    "draft": (INOUT, "inout ptr", IN, IN, IN, "i32", "i32"),
+    "draft": (OUT, OUT, OUT, "inout ptr", IN, IN, "in buffer<i32>", IN, IN, "i32", "i32", "i32"),
     "begin": (INOUT, INOUT, OUT, "out buffer<i32>", INOUT, IN, IN, *["in buffer<i32>"] * 4, "i32"),
     "advance": (INOUT, INOUT, INOUT, "inout buffer<i32>", INOUT, IN, "i32", "i32"),
-    "begin_spec": (*ROUND_OUT, OUT, "i32", "i32", "i32", IN, IN),
+    "begin_spec": (INOUT, INOUT, INOUT, INOUT, "in buffer<i32>", IN, IN, "i32"),
     "accept": (
-        *(INOUT, INOUT, INOUT, OUT, OUT, OUT, INOUT, INOUT),
-        *("i32", "i32", "i32", "inout buffer<i32>", IN, "i32", "i32"),
+        *(INOUT, INOUT, INOUT, INOUT, INOUT, "inout buffer<i32>", IN, IN, "in buffer<i32>"),
+        *("i32", "i32", "i32", "i32"),
     ),
 }
 
@@ -74,13 +73,13 @@ def toy_manifest(sizes: Sizes) -> Manifest:
     row_slots, next_token = b.input("row_slots", "i32", [seqs]), b.output("next_token", "i64", [seqs])
     step = [b.carry(name, "i64", [1]) for name in ("slot_token", "slot_position", "step_slot")]
     step_length, ring = b.carry("step_length", "i32", [1]), b.carry("token_ring", "i64", [1, sizes.ring])
-    each_row = ("round_tokens", "round_positions", "round_slots", "feature_positions", "feature_slots", "predicted")
+    each_row = ("round_tokens", "round_positions", "round_slots", "predicted")
     *of_round, predicted = (b.carry(name, "i64", [seqs * rows]) for name in each_row)
     features = b.carry("features", "f32", [tokens])
-    accepted, count = b.carry("accepted", "i32", [seqs, sizes.counts]), b.carry("round_count", "i64", [seqs])
+    accepted, count = b.carry("accepted", "i32", [1, sizes.counts]), b.carry("round_count", "i64", [1])
     spare, unused = b.workspace("spare", "i64", [tokens]), b.workspace("unused", "f32", [tokens])
-    round_tokens, round_positions, round_slots, feature_positions, feature_slots = of_round
-    round_state: tuple[Argument, ...] = (*of_round, step[1], ring, count, rows, sizes.ring, pages)
+    round_tokens, round_positions, round_slots = of_round
+    of_slot: tuple[Argument, ...] = (*step[:2], ring, count)
 
     p = b.program("prefill")
     p.dispatch("target", spare, features, kv, table, token_ids, positions, slots, tokens, VOCABULARY)
@@ -92,15 +91,17 @@ def toy_manifest(sizes: Sizes) -> Manifest:
     b.program("begin", tokens=(1, 1)).dispatch(
         "begin", *carries, token_ids, positions, block_table, seq_lens, first_rows, row_slots, sizes.ring
     )
-    b.program("begin_spec", tokens=(1, 1)).dispatch("begin_spec", *round_state, token_ids, positions)
-    p = b.program("draft_precompute", tokens=(rows, rows))
-    p.dispatch("project", draft_kv, features, feature_positions, feature_slots, rows)
+    b.program("begin_spec", tokens=(1, 1)).dispatch("begin_spec", *of_slot, row_slots, token_ids, positions, sizes.ring)
     p = b.program("draft", tokens=(rows - 1, rows - 1))
-    p.dispatch("draft", round_tokens, draft_kv, table, spoilt, round_positions, rows - 1, VOCABULARY)
+    anchor = row_slots, *step[:2]
+    p.dispatch("draft", *of_round, draft_kv, table, spoilt, *anchor, rows - 1, VOCABULARY, pages)
     p = b.program("verify", tokens=(rows, rows))
-    p.dispatch("target", predicted, features, kv, table, round_tokens, round_positions, round_slots, rows, VOCABULARY)
+    p.dispatch("target", predicted, features, kv, table, *of_round, rows, VOCABULARY)
     p = b.program("accept", tokens=(rows, rows))
-    p.dispatch("accept", *round_state, accepted, predicted, sizes.mistake, sizes.counts)
+    drafted = round_slots, accepted, round_tokens, predicted, row_slots
+    p.dispatch("accept", *of_slot, *drafted, rows, sizes.ring, sizes.mistake, sizes.counts)
+    p = b.program("draft_precompute", tokens=(rows, rows))
+    p.dispatch("project", draft_kv, features, round_positions, round_slots, rows)
     return b.build()
 
 

@@ -69,7 +69,7 @@ def build(options: BuildOptions, output: str | Path, *, force: bool = False, pro
         warnings += _unknown(draft.unknown, "the draft", options.strict)
     options.check_chunk(config, None if draft_config is None else draft_config.rows)
     target = options.target if options.capture is not None else resolved_target(options.target)
-    limits = options.limits(host=is_host(target))
+    limits = options.limits(host=is_host(target), round_rows=None if draft_config is None else draft_config.rows)
     kernels = (
         kernel_set(target, config, limits, draft_config)
         if options.capture is None

@@ -10,6 +10,7 @@ from kern.checkpoints.config import FAMILIES, TransformerConfig
 from kern.manifest.errors import KernError, variant
 from kern.models.buffers import MAX_SEQUENCES, Limits
 from kern.models.speculation.draft import RANDOM
+from kern.models.speculation.programs import MAX_SPECULATED
 
 KNOWN_MODELS: Final = ("smollm2",)
 GPU_SEQUENCES: Final = 64
@@ -28,8 +29,8 @@ class BuildOptions:
     A family takes its weights from `checkpoint` (a Hugging Face folder or a GGUF file), or with `random` from a
     generator seeded with `seed` (None is 0), at the sizes of the preset `config`. `target` is `host`, an instruction
     set such as `x86-64-v3`, an architecture such as `sm_90a`, or `auto` for this machine. One call takes at most
-    `sequences` sequences and `chunk` tokens of prompts; None is 64 sequences on a GPU, 8 on the host, and 1 on recorded
-    kernels or with a draft. `weights=False` leaves the weights file out.
+    `sequences` sequences and `chunk` tokens of prompts; None is 64 sequences on a GPU, 8 on the host or with
+    a draft, and 1 on recorded kernels. `weights=False` leaves the weights file out.
     `capture` is a recording of vLLM running the same model: the layers then run on its kernels, for one sequence, and
     `auto` is the target that those were built for.
     `draft` is a DSpark checkpoint's folder, or `random` for a draft of random weights and the true shape: the folder
@@ -51,12 +52,15 @@ class BuildOptions:
     taps_before: bool = False
     strict: bool = False
 
-    def limits(self, *, host: bool) -> Limits:
-        """The greatest sizes of a call, on the host or on a GPU."""
+    def limits(self, *, host: bool, round_rows: int | None = None) -> Limits:
+        """The greatest sizes of a call, on the host or on a GPU; `round_rows` are those of a draft's round."""
         if self.sequences is not None:
             return Limits(self.chunk, self.sequences)
-        alone = self.capture is not None or self.draft is not None
-        return Limits(self.chunk, min(self.chunk, 1 if alone else HOST_SEQUENCES if host else GPU_SEQUENCES))
+        if self.capture is not None:
+            return Limits(self.chunk, 1)
+        if round_rows is not None:
+            return Limits(self.chunk, min(MAX_SPECULATED, self.chunk // round_rows))
+        return Limits(self.chunk, min(self.chunk, HOST_SEQUENCES if host else GPU_SEQUENCES))
 
     @property
     def label(self) -> str:
@@ -80,9 +84,10 @@ class BuildOptions:
             raise BuildError("--taps-before needs a draft", "give --draft, or leave --taps-before out")
         if self.draft is not None and self.capture is not None:
             raise BuildError("a draft runs on kern's own kernels only", "leave either --draft or --capture out")
-        if self.draft is not None and self.sequences not in (None, 1):
+        if self.draft is not None and (self.sequences or 1) > MAX_SPECULATED:
             raise BuildError(
-                f"a draft serves one sequence, and --sequences is {self.sequences}", "leave --sequences or --draft out"
+                f"a draft serves up to {MAX_SPECULATED} sequences at once, and --sequences is {self.sequences}",
+                f"give --sequences {MAX_SPECULATED} or fewer, or leave --draft out",
             )
         self._check_sequences(1 if self.sequences is None else self.sequences)
 
@@ -118,10 +123,11 @@ class BuildOptions:
 
     def check_chunk(self, config: TransformerConfig, round_rows: int | None) -> None:
         """Raises BuildError for a chunk that is too large for the model, or too small for a round of its draft."""
-        if round_rows is not None and round_rows > self.chunk:
+        rows = (round_rows or 0) * (self.sequences or 1)
+        if rows > self.chunk:
             raise BuildError(
-                f"a round of this draft has {round_rows} tokens, and --chunk allows {self.chunk}",
-                f"give --chunk {round_rows} or more",
+                f"a round of this draft has {rows} tokens, and --chunk allows {self.chunk}",
+                f"give --chunk {rows} or more",
             )
         if self.chunk > max(config.max_positions, Limits().chunk):
             raise BuildError(

@@ -135,18 +135,25 @@ row's last token, and the token that it chooses becomes the last one.
 LOGITS_ROWS: Final = BufferRequirement("logits_rows", "input", "i64", (SEQS,))
 """In `step`, the row of the call from which each sequence's next token is chosen; -1: from none. In `nll`, the rows of
 the chunk whose targets are given."""
-ROUND: Final = ("draft_precompute", "draft", "verify", "accept")
-"""The programs of a round, in order. Each is called with as many tokens as the round has rows, `draft` with one fewer.
+ROUND: Final = ("draft", "verify", "accept", "draft_precompute")
+"""The programs of a round, in order. Each is called with as many tokens as the round has rows, `draft` with one fewer
+of each sequence.
 
-Row 0 of `round_tokens` is the anchor, the last known token, whose state the round computes. `draft_precompute` updates
-the draft model's state up to the anchor, `draft` writes its tokens to the following rows, and `verify` writes the
-target model's choice after each row to `predicted`. `accept` counts the draft tokens that agree, from the first, and
-writes the count to `accepted` at `round_count` modulo its length, the tokens at positions up to the next anchor's to
-`token_ring`, each at its position modulo the ring's size, the next anchor to `round_tokens`, and its position to
-`slot_position`. `begin_spec` makes the token in the inputs the first anchor, and sets `round_count` to 0. `prefill`
-computes the draft model's state too. If fewer positions than rows are left, a caller continues with `begin` and
-`decode`.
+The last token of a slot is the anchor, whose state the round computes. `draft` writes the anchor and the draft model's
+tokens after it to `round_tokens`, and `verify` the target model's choice after each row to `predicted`. `accept` counts
+the draft tokens that agree, from the first, and writes the count to `accepted` at `round_count` modulo its length. The
+tokens that are accepted and the choice after them become the last tokens of the slot, one after another.
+`draft_precompute` updates the draft model's state up to the last. `begin_spec` does what `begin` does, and sets
+`round_count` to 0. `prefill` computes the draft model's state too. If fewer positions than rows are left, a caller
+continues with `decode`.
 """
+WIDE: Final = "_wide"
+"""The end of the name of a program that does for more sequences what the one without it does for few."""
+COUNTS: Final = (
+    BufferRequirement("accepted", "carry", "i32", (None, None)),
+    BufferRequirement("round_count", "carry", "i64", (None,)),
+)
+"""What a sequence that speculates keeps in its slot, besides SLOTS."""
 SCORING: Final = (
     LOGITS_ROWS,
     BufferRequirement("targets", "input", "i64", (SEQS,)),
@@ -184,9 +191,30 @@ def decoding_program(manifest: Manifest, rows: int) -> str | None:
     return None
 
 
-def round_calls(rows: int) -> tuple[tuple[str, int], ...]:
-    """The programs of a round of `rows` rows, each with its number of tokens."""
-    return tuple((name, rows - 1 if name == "draft" else rows) for name in ROUND)
+def round_calls(rows: int, seqs: int = 1, *, wide: bool = False) -> tuple[tuple[str, int], ...]:
+    """The programs of a round of `rows` rows for each of `seqs` sequences, each with its number of tokens.
+
+    `wide`: those that run layers are the ones for many sequences.
+    """
+    return tuple(
+        (name + WIDE * (wide and name != "accept"), seqs * (rows - 1 if name == "draft" else rows)) for name in ROUND
+    )
+
+
+def wide_rounds(manifest: Manifest, seqs: int) -> bool:
+    """Whether rounds of `seqs` sequences are those of the wide programs."""
+    return not _admits(manifest, "verify", seqs)
+
+
+def most_rounds(manifest: Manifest) -> int:
+    """The most sequences of a round; 0 without a draft model."""
+    programs = [name for name in ("verify", "verify" + WIDE) if name in manifest.programs]
+    return max((symbol_range(manifest, name, SEQS.sym)[1] for name in programs), default=0)
+
+
+def _admits(manifest: Manifest, program: str, seqs: int) -> bool:
+    low, high = symbol_range(manifest, program, SEQS.sym)
+    return low <= seqs <= high
 
 
 def call_limits(manifest: Manifest) -> dict[str, int]:

@@ -80,10 +80,15 @@ def speculation_calls(rows: int) -> tuple[TextCall, ...]:
     writes = {
         "draft": ("round_tokens",),
         "verify": ("predicted",),
-        "accept": ("accepted", "token_ring", "round_tokens", "slot_position"),
+        "accept": ("accepted", "token_ring", "slot_token", "slot_position"),
     }
-    begin = TextCall("begin_spec", 1, reads=("token_ids",), writes=("round_tokens", "round_count"))
-    calls = (TextCall(name, tokens, _UNCHANGED, writes=writes.get(name, ())) for name, tokens in round_calls(rows))
+    reads = {"accept": ("row_slots",)}
+    begun = "slot_token", "slot_position", "round_count"
+    begin = TextCall("begin_spec", 1, _INPUTS, reads=("token_ids", "row_slots"), writes=begun)
+    calls = (
+        TextCall(name, tokens, _UNCHANGED, reads=reads.get(name, ()), writes=writes.get(name, ()))
+        for name, tokens in round_calls(rows)
+    )
     return begin, *calls
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kern.contracts.text import (
+    COUNTS,
     LOGITS_ROWS,
     NEXT_TOKEN,
     PAGE,
@@ -174,8 +175,7 @@ def _speculation(rows: int) -> tuple[BufferRequirement, ...]:
     return (
         BufferRequirement("round_tokens", "carry", "i64", each_row),
         BufferRequirement("predicted", "carry", "i64", each_row),
-        BufferRequirement("accepted", "carry", "i32", (SEQS, None)),
-        BufferRequirement("round_count", "carry", "i64", (SEQS,)),
+        *COUNTS,
     )
 
 

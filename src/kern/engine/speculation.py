@@ -74,13 +74,13 @@ def _rounds(sequence: PagedSequence, rows: int, token: int, position: int, steps
         read = reads.popleft()
         ring, accepted = read.ring.wait()[0], read.accepted.wait()[0]
         while taken < read.reached:
-            count = _possible(int(accepted[taken % len(accepted)]), rows) + 1
+            count = possible(int(accepted[taken % len(accepted)]), rows) + 1
             yield tuple(int(ring[(position + index) % len(ring)]) for index in range(1, count + 1))
             position += count
             taken += 1
 
 
-def _possible(accepted: int, rows: int) -> int:
+def possible(accepted: int, rows: int) -> int:
     """The draft tokens that a round accepted. An impossible number would make every later read wrong."""
     if not 0 <= accepted < rows:
         raise Disagreement(

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kern.contracts.text import SEQS, TOKENS
-from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
+from kern.contracts.text import SEQS, TOKENS, WIDE
+from kern.kernels.cuda_plan import DRAFT_MODULE, MANY_ROWS_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
 from kern.kernels.cuda_wide import WIDE_MODULE, WIDE_ROWS, WIDE_SHARED_MEM, WIDE_THREADS
 from kern.kernels.implementation import (
+    ADD_FIND,
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
     ARGMAX_PARTS,
@@ -17,7 +18,7 @@ from kern.kernels.implementation import (
     Grid,
     argmax_entry,
 )
-from kern.manifest.expressions import CeilDiv, Expr, Sym
+from kern.manifest.expressions import CeilDiv, Expr, Mul, Sym
 from kern.manifest.types import OPERATOR_PREFIX, Dim3, Kernel, Scratch, Step
 
 ROW_THREADS: Final = (256, 1, 1)
@@ -75,39 +76,46 @@ class Launches:
 
     def attention(self, name: str) -> Kernel:
         """Attention of one token per sequence."""
-        entry = self.split_entry(name, SEQS, self.plan.sizes.q_heads)
+        entry = self.split_entry(name, self.plan.tuning.splits, SEQS, self.plan.sizes.q_heads)
         combine = "attention_combine", ("pages", "q_heads"), SEQS
-        return self.over_splits(entry, "attention_decode", SEQS, 1, combine)
+        return self.over_splits(entry, name, "attention_decode", SEQS, 1, combine)
 
-    def attention_rows(self, name: str) -> Kernel:
-        """Attention of a round's rows, a block for some pairs of a row and a query head."""
-        entry = self.split_entry(name, self.plan.sizes.kv_heads, self.pairs)
+    def attention_rows(self, name: str, *, wide: bool = False) -> Kernel:
+        """Attention of a round's rows, a block for some pairs of a row and a query head of a sequence.
+
+        `wide`: of several sequences.
+        """
+        splits = self.plan.tuning.wide_splits if wide else self.plan.tuning.splits
+        entry = self.split_entry(name + WIDE * wide, splits, SEQS, self.plan.sizes.kv_heads, self.pairs)
         blocks, rows = -(-self.pairs // _PAIRS_PER_BLOCK), self.plan.round_rows
-        combine = "attention_rows_combine", ("tokens", "pages", "q_heads", "kv_heads"), rows
-        return self.over_splits(entry, "attention_rows", blocks, rows, combine)
+        taken = "tokens", "seqs", "pages", "q_heads", "kv_heads"
+        combine = "attention_rows_combine", taken, Mul(mul=(SEQS, rows))
+        module = MANY_ROWS_MODULE if wide else "attention_rows"
+        return self.over_splits(entry, name, module, Mul(mul=(SEQS, blocks)), rows, combine)
 
-    def split_entry(self, name: str, *queries: Expr) -> Entry:
+    def split_entry(self, name: str, splits: int, *queries: Expr) -> Entry:
         """An entry with scratch for sums over each split of the context, laid out by `queries`."""
-        splits, dim = self.plan.tuning.splits, self.plan.sizes.head_dim
+        dim = self.plan.sizes.head_dim
         sums, weights = (Scratch(dtype="f32", shape=(*queries, splits, width)) for width in (dim, 2))
         return Entry(name, {"sums": sums, "weights": weights})
 
     def over_splits(
-        self, entry: Entry, module: str, blocks: Expr, new: int, combine: tuple[str, tuple[str, ...], Expr]
+        self, entry: Entry, name: str, module: str, blocks: Expr, new: int, combine: tuple[str, tuple[str, ...], Expr]
     ) -> Kernel:
         """Sums over each split of the context, by `blocks` for each key head, then their total.
 
-        `new` is the number of new tokens of a sequence. `combine` is the second kernel, the sizes that it takes, and
-        its rows.
+        `name` is that of the first kernel but for its end, `new` the number of new tokens of a sequence. `combine` is
+        the second kernel, the sizes that it takes, and its rows.
         """
         sizes, (symbol, taken, rows) = self.plan.sizes, combine
         out, *inputs = entry.interface
+        *_, splits, _ = entry.scratch["sums"].shape
         partial = self.step(
             entry,
             module,
-            f"{entry.name}_partial",
+            f"{name}_partial",
             ("out sums", "out weights", *inputs),
-            (self.plan.tuning.splits, sizes.kv_heads, blocks),
+            (splits, sizes.kv_heads, blocks),
             (32 * SPLIT_WARPS, 1, 1),
             shared_mem=self.plan.split_shared_mem(new),
         )
@@ -129,7 +137,7 @@ class Launches:
     def markov(self) -> Kernel:
         """One step of a draft's chain: each block's share of the logits and its maximum, then the maximum of all."""
         blocks, threads = self.plan.matvec_blocks, (self.plan.matvec_threads, 1, 1)
-        entry = argmax_entry("markov_argmax", blocks)
+        entry = argmax_entry("markov_argmax", SEQS, blocks)
         _, *inputs = entry.interface
         add = self.step(
             entry,
@@ -140,7 +148,7 @@ class Launches:
             threads,
             shared_mem=self.plan.markov_shared_mem,
         )
-        return entry.kernel(add, self.choose(entry, 1, blocks))
+        return entry.kernel(add, self.choose(entry, SEQS, blocks, "rows"))
 
     def argmax(self, name: str, rows: Sym) -> Kernel:
         """The index of the maximum of each row."""
@@ -148,9 +156,16 @@ class Launches:
         find = self.step(entry, "logits", "argmax_partial", ARGMAX_FIND, (ARGMAX_PARTS, rows, 1), ROW_THREADS)
         return entry.kernel(find, self.choose(entry, rows, ARGMAX_PARTS))
 
-    def choose(self, entry: Entry, rows: Expr, parts: int) -> Step:
-        """The maximum of the parts of each row."""
-        return self.step(entry, "logits", "argmax_final", (*ARGMAX_CHOOSE, str(parts)), (rows, 1, 1), (32, 1, 1))
+    def add_argmax(self) -> Kernel:
+        """The same of a sum, in one row of each sequence's."""
+        entry = argmax_entry("add_argmax", SEQS, ARGMAX_PARTS)
+        find = self.step(entry, "logits", "add_argmax_partial", ADD_FIND, (ARGMAX_PARTS, SEQS, 1), ROW_THREADS)
+        return entry.kernel(find, self.choose(entry, SEQS, ARGMAX_PARTS, "rows"))
+
+    def choose(self, entry: Entry, rows: Expr, parts: int, apart: str = "1") -> Step:
+        """The maximum of the parts of each row; results are `apart` places apart."""
+        takes = *ARGMAX_CHOOSE, str(parts), apart
+        return self.step(entry, "logits", "argmax_final", takes, (rows, 1, 1), (32, 1, 1))
 
     def step(
         self,

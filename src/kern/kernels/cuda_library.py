@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kern.contracts.text import SEQS, TOKENS
+from kern.contracts.text import SEQS, TOKENS, WIDE
 from kern.kernels.cuda_launches import ROW_THREADS, Launches, operator
-from kern.kernels.cuda_plan import DRAFT_MODULE, ROWS_MODULE, CudaPlan
+from kern.kernels.cuda_plan import DRAFT_MODULE, MANY_ROWS_MODULE, ROWS_MODULE, CudaPlan
 from kern.kernels.implementation import FEEDBACK, Grid
 from kern.manifest.expressions import Add, CeilDiv
 from kern.manifest.types import Kernel
@@ -34,11 +34,9 @@ def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str]) -> dict[str, Kernel
     launch = Launches(plan, modules)
     rounds = {} if plan.round is None else _round_entries(launch)
     markov = {"markov_argmax": launch.markov()} if plan.markov_slots else {}
-    rows = () if plan.round is None else ("append_attention_rows", "append_attention_rows_full")
     without_norms = {
         "rope_cache": _rope_cache(launch, "rope_cache"),
         "append_attention": launch.attention("append_attention"),
-        **{name: launch.attention_rows(name) for name in rows},
     }
     return _token_entries(launch) | launch.wide() | rounds | markov | without_norms
 
@@ -52,17 +50,25 @@ def _round_entries(launch: Launches) -> dict[str, Kernel]:
     """The entries that only a draft and the rows of a round of speculation use."""
     rows, draft = launch.plan.rows_of_round, DRAFT_MODULE if DRAFT_MODULE in launch.plan.variants else ROWS_MODULE
     alike = "residual_matmul_f32", "residual_matmul_acc_f32"
-    attention = "norm_append_attention_rows", "norm_append_attention_rows_full"
+    widths = (False, True) if MANY_ROWS_MODULE in launch.plan.variants else (False,)
+    attention = {
+        name + WIDE * wide: launch.attention_rows(name, wide=wide)
+        for norms in ("norm_", "")
+        for seen in ("", "_full")
+        for wide in widths
+        for name in (f"{norms}append_attention_rows{seen}",)
+    }
     return {
-        **{name: launch.attention_rows(name) for name in attention},
+        **attention,
         **launch.products(ROWS_MODULE, rows, "_rows"),
         **{symbol: launch.matvec(symbol, module=ROWS_MODULE, rows=rows) for symbol in alike},
         "hidden_matmul_rows": launch.matvec("hidden_matmul_rows", "hidden_matmul", ROWS_MODULE, rows),
         "down_matmul_add_draft": launch.matvec("down_matmul_add_draft", "down_matmul_add", draft, rows),
         "matmul_acc_f32": operator("matmul_acc_f32", "cublaslt_bf16_tn_f32_acc"),
         "argmax_rows": launch.argmax("argmax_rows", TOKENS),
-        "begin_spec": launch.single("begin_spec", "speculation", (1, 1, 1), (32, 1, 1), chained=False),
-        "accept": launch.single("accept", "speculation", (1, 1, 1), (32, 1, 1)),
+        "begin_spec": launch.single("begin_spec", "speculation", (SEQS, 1, 1), (32, 1, 1), chained=False),
+        "lay_round": launch.single("lay_round", "speculation", (SEQS, 1, 1), (32, 1, 1)),
+        "accept": launch.single("accept", "speculation", (SEQS, 1, 1), (32, 1, 1)),
     }
 
 
@@ -101,6 +107,7 @@ def _token_entries(launch: Launches) -> dict[str, Kernel]:
         "logits_matmul": launch.matvec("logits_matmul", "hidden_matmul_f32"),
         "argmax": launch.argmax("argmax", SEQS),
         "to_bf16": launch.single("to_bf16", "rows", row, ROW_THREADS),
+        "add_argmax": launch.add_argmax(),
         "gather_bf16": launch.single("gather_bf16", "rows", (SEQS, 1, 1), ROW_THREADS),
     }
 

@@ -32,6 +32,8 @@ MARKOV_MODULE: Final = "markov"
 MAX_MARKOV_RANK: Final = 512
 _MARKOV_WORK: Final = 1024
 """An upper bound of what its kernel has in shared memory besides the ring, in bytes."""
+MANY_ROWS_MODULE: Final = "attention_rows_wide"
+"""Attention of the rows of a round, compiled again for several sequences."""
 ROWS_MODULE: Final = "matvec_rows"
 """The products of a step, compiled for the rows of a round."""
 DRAFT_MODULE: Final = "matvec_draft"
@@ -59,6 +61,7 @@ class Tuning:
     4.1 µs per layer rather than 4.3 after 100 tokens, and 26.6 rather than 25.9 after 16000.
     `kept_every`: each step of a chain reads a Markov head's whole matrix, and the L2 keeps one in so many of its slots
     in preference to the others: a third of 78 MB, so that a step takes 18 µs rather than 23 (1: no preference).
+    `wide_splits` of the context in rounds of several sequences, which have more blocks, two on a multiprocessor.
 
     What was slower on an H200: rings of which two fit on a multiprocessor, so that the next kernel's fills while one
     runs (2.7 ms per step rather than 2.4: the smaller depth costs more), slots of 8 KB (3.6 ms), letting the next
@@ -70,6 +73,7 @@ class Tuning:
     slot_kb: int = 40
     splits: int = 8
     kept_every: int = 3
+    wide_splits: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,12 @@ class CudaPlan:
         if self.round is None:
             return {}
         rows = {"ROWS": self.rows_of_round}
-        variants = {ROWS_MODULE: ("matvec", {**rows, "MATVEC_FOR": _FOR_ROUND})}
+        variants: dict[str, tuple[str, Mapping[str, int]]] = {
+            ROWS_MODULE: ("matvec", {**rows, "MATVEC_FOR": _FOR_ROUND})
+        }
+        if self.sizes.sequences > 1:
+            many = {"SPLITS": self.tuning.wide_splits, "ROWS_BLOCKS": 2}
+            variants[MANY_ROWS_MODULE] = ("attention_rows", many)
         if self.round.ffn != self.sizes.ffn:
             own = {"FFN": self.round.ffn, "FFN_SPLIT": self.split(self.round.ffn), "MATVEC_FOR": _FOR_DRAFT}
             variants[DRAFT_MODULE] = ("matvec", {**rows, **own})
@@ -236,7 +245,7 @@ class CudaPlan:
     def defines(self) -> Mapping[str, int]:
         """The macros that the sources are compiled with."""
         s, t = self.sizes, self.tuning
-        rounds = {} if self.round is None else {"ROUND_ROWS": self.round.rows}
+        rounds = {} if self.round is None else {"ROUND_ROWS": self.round.rows, "ROWS_BLOCKS": 1}
         if self.round is not None and self.markov_slots:
             rounds |= {"MARKOV_RANK": self.round.rank, "MARKOV_SLOTS": self.markov_slots}
             rounds["MARKOV_KEPT_EVERY"] = t.kept_every

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kern.contracts.text import SEQS, TOKENS
 from kern.kernels.implementation import (
+    ADD_FIND,
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
     ARGMAX_PARTS,
@@ -34,11 +35,13 @@ def host_kernels(modules: Mapping[str, str], *, q_heads: int, kv_heads: int) -> 
         entry = Entry(name)
         return entry.kernel(step(entry, module, grid, symbol or name, entry.interface))
 
-    def argmax(name: str, rows: Sym) -> Kernel:
+    def argmax(
+        name: str, rows: Sym, find: str = "argmax_partial", takes: tuple[str, ...] = ARGMAX_FIND, apart: str = "1"
+    ) -> Kernel:
         entry, parts = argmax_entry(name, rows, ARGMAX_PARTS), str(ARGMAX_PARTS)
-        find = step(entry, "argmax", (ARGMAX_PARTS, rows, 1), "argmax_partial", ARGMAX_FIND)
-        choose = step(entry, "argmax", (rows, 1, 1), "argmax_final", (*ARGMAX_CHOOSE, parts))
-        return entry.kernel(find, choose)
+        partial = step(entry, "argmax", (ARGMAX_PARTS, rows, 1), find, takes)
+        choose = step(entry, "argmax", (rows, 1, 1), "argmax_final", (*ARGMAX_CHOOSE, parts, apart))
+        return entry.kernel(partial, choose)
 
     row: Grid = (TOKENS, 1, 1)
     once: Grid = (1, 1, 1)
@@ -64,7 +67,9 @@ def host_kernels(modules: Mapping[str, str], *, q_heads: int, kv_heads: int) -> 
         "matmul_acc_f32": kernel("matmul_acc_f32", "matmul", once),
         "gather_bf16": kernel("gather_bf16", "embedding", (SEQS, 1, 1)),
         "argmax_rows": argmax("argmax_rows", TOKENS),
+        "add_argmax": argmax("add_argmax", SEQS, "add_argmax_partial", ADD_FIND, "rows"),
         "k_rope": kernel("k_rope", "rope", (TOKENS, kv_heads, 1), "rope"),
         "begin_spec": kernel("begin_spec", "speculation", once),
+        "lay_round": kernel("lay_round", "speculation", once),
         "accept": kernel("accept", "speculation", once),
     }

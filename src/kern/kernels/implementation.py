@@ -18,7 +18,9 @@ ARGMAX_PARTS: Final = 64
 ARGMAX_FIND: Final = ("out best", "out index", "logits", "vocabulary")
 """What the step takes that finds the maximum of each part."""
 ARGMAX_CHOOSE: Final = ("next", "in best", "in index")
-"""What the step takes that finds the maximum of all parts; their number follows."""
+"""What the step takes that finds the maximum of all parts; their number follows, and the distance of results."""
+ADD_FIND: Final = ("out best", "out index", "logits", "delta", "vocabulary", "rows")
+"""What the step takes that finds the maximum of each part of a sum."""
 FEEDBACK: Final = ("begin", "lay_rows", "advance", "lay_tokens", "keep_tokens")
 """The entries that keep and read what is in the slots of sequences."""
 

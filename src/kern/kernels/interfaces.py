@@ -40,7 +40,7 @@ _HEADS = "q_heads kv_heads head_dim row_stride: i32, page_stride: i64"
 _ATTENTION = f"seqs pages {_HEADS}, scale: f32"
 _APPEND = "positions: in i64, cos_sin: in f32, pool: inout ptr, slots: in i64"
 _ATTEND = f"{_APPEND}, block_table: in i32, seq_lens: in i32, pages {_HEADS}"
-_ATTEND_ROWS = f"{_APPEND}, block_table: in i32, seq_lens: in i32, tokens pages {_HEADS}"
+_ATTEND_ROWS = f"{_APPEND}, block_table: in i32, seq_lens: in i32, tokens seqs pages {_HEADS}"
 _NORMS = "q_norm: in bf16, k_norm: in bf16"
 
 # One launch for one operation.
@@ -186,42 +186,58 @@ _SPECULATION: Final = {
     "to_bf16": "y: out bf16, x: in f32, hidden: i32",
     # matmul_f32, added to y: the interface of extern:cublaslt_bf16_tn_f32_acc
     "matmul_acc_f32": f"y: inout f32, {_PRODUCT}",
-    # y [seqs, width] = table [vocabulary, width] at ids
-    "gather_bf16": "y: out bf16, ids: in i64, table: in bf16, width: i32",
+    # y [seqs, width] = table [vocabulary, width] at ids [seqs, stride], the first of each sequence
+    "gather_bf16": "y: out bf16, ids: in i64, table: in bf16, width stride: i32",
     # next [tokens] of logits [tokens, vocabulary]: argmax of every row of a program, its -1 too
     "argmax_rows": "next: out i64, logits: in f32, vocabulary: i32",
     # attention_prefill, but each query sees all seq_lens[s] keys of its sequence
     "attention_full": _SINGLE["attention_prefill"],
     # rope of rows that are the key heads and the value heads
     "k_rope": _SINGLE["rope"],
-    # next [1], logits [1, vocabulary], before [1], w1 and w2 [vocabulary, rank]: logits += w1 at before · w2ᵀ; next is
-    # their argmax
+    # The step of a chain from one draft to the next, in rounds of `rows` rows. next and before point into
+    # [seqs, rows], logits into [seqs, rows - 1, vocabulary], each at the first sequence's element or row; w1 and w2
+    # [vocabulary, rank]: logits += w1 at before · w2ᵀ; next is their argmax
     "markov_argmax": (
-        "next: out i64, logits: inout f32, before: in i64, w1: in bf16, w2: in bf16, vocabulary rank: i32"
+        "next: out i64, logits: inout f32, before: in i64, w1: in bf16, w2: in bf16, seqs vocabulary rank rows: i32"
     ),
-    # With `block` drafts per round, the rows of a sequence are the anchor and its drafts. [seqs, block + 1]:
-    # round_tokens, round_positions, round_slots, feature_positions, feature_slots; [seqs]: round_length, block_length,
-    # round_count, step_position; [seqs + 1]: round_starts, block_starts; block_ids [seqs, block]; accepted and
-    # token_ring [seqs, ring]; block_table [seqs, pages]; mask is an id. The inputs become the anchors, and no row
-    # verified before has features
+    # the same, where delta [seqs, vocabulary] is what to add
+    "add_argmax": "next: out i64, logits: inout f32, delta: in f32, vocabulary rows: i32",
+    # With `block` drafts per round, the rows of a sequence are the anchor, its last token, and its drafts. Row r of
+    # row_slots [seqs] is the sequence of that slot; -1: padding. By slot: slot_token, slot_position, round_count
+    # [sequences], token_ring and accepted [sequences, ring].
+    # token_ids and positions [seqs] become the anchors, and the counts 0
     "begin_spec": (
-        "round_tokens round_positions round_slots: out i64, round_length round_starts: out i32, block_ids: out i64, "
-        "block_length block_starts: out i32, feature_positions feature_slots: out i64, accepted: out i32, "
-        "round_count step_position: out i64, token_ring: inout i64, token_ids positions: in i64, block_table: in i32, "
-        "seqs pages ring block mask: i32"
+        "slot_token slot_position token_ring: inout i64, accepted: inout i32, round_count: inout i64, "
+        "row_slots: in i32, token_ids positions: in i64, seqs ring: i32"
+    ),
+    # Rows of a round. [seqs, block + 1]: round_tokens, the anchor, then the id `mask`; round_positions, round_slots;
+    # [seqs, block]: block_ids, block_positions, block_slots, of the rows but for the last; [seqs]: round_length and
+    # block_length, the keys that the last of each sees; [seqs + 1]: round_starts, block_starts. Past the last page of
+    # block_table [seqs, pages] the slot is -1
+    "lay_round": (
+        "round_tokens round_positions round_slots: out i64, round_length round_starts: out i32, "
+        "block_ids block_positions block_slots: out i64, block_length block_starts: out i32, "
+        "row_slots: in i32, slot_token slot_position: in i64, block_table: in i32, seqs pages block mask: i32"
     ),
     # predicted [seqs, block + 1]. The longest run of drafts equal to what is predicted row by row is accepted, up to a
-    # prediction of -1, then the prediction after it, the next anchor; rows for the round that begins there; slot -1 for
-    # the features of rows that are not accepted
+    # prediction of -1, then the prediction after it, the next anchor; round_slots of the rows after those is -1
     "accept": (
-        "round_tokens round_positions round_slots: inout i64, round_length: out i32, block_ids: out i64, "
-        "block_length: out i32, feature_positions feature_slots: out i64, accepted: inout i32, "
-        "round_count step_position token_ring: inout i64, predicted: in i64, block_table: in i32, "
-        "seqs pages ring block: i32"
+        "slot_token slot_position token_ring: inout i64, accepted: inout i32, round_count round_slots: inout i64, "
+        "round_tokens predicted: in i64, row_slots: in i32, seqs ring block: i32"
     ),
 }
 
-# The rows of one round of speculation, in fused launches.
+# norm_rope_cache, but qkv stays as it is, then attention_prefill, of the last n = tokens / seqs tokens of every
+# sequence; block_table [seqs, pages], seq_lens [seqs]. Row r of sequence s is at seq_lens[s] - n + r of it, in the slot
+# there, or is not kept where its slot is -1. Two without norms; two where each row sees all seq_lens[s] keys
+_ROWS_ATTENTION: Final = {
+    "norm_append_attention_rows": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
+    "append_attention_rows": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
+    "norm_append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
+    "append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
+}
+
+# The rows of a round of speculation, in fused launches.
 _ROUND: Final = {
     # the products of a step for the rows of a round; the last for an MLP of the draft's own width
     **{f"{name}_rows": text for name, text in _FUSED.items() if "matmul" in name or name == "rms_gate_up"},
@@ -230,15 +246,9 @@ _ROUND: Final = {
     "hidden_matmul_rows": f"y: out bf16, {_PRODUCT}",
     "residual_matmul_f32": "y: out f32, x: in f32, w: in bf16, m n k: i32",
     "residual_matmul_acc_f32": "y: inout f32, x: in f32, w: in bf16, m n k: i32",
-    # norm_rope_cache, but qkv stays as it is, then attention_prefill, of the last `tokens` tokens of one sequence;
-    # block_table [1, pages], seq_lens [1]. Row r is at seq_lens[0] - tokens + r of the sequence, in the slot there, or
-    # is not kept where its slot is -1
-    "norm_append_attention_rows": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
-    # the same without norms
-    "append_attention_rows": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
-    # the same two, but each row sees all seq_lens[0] keys
-    "norm_append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_NORMS}, {_ATTEND_ROWS}, eps: f32, scale: f32",
-    "append_attention_rows_full": f"o: out bf16, qkv: in bf16, {_ATTEND_ROWS}, scale: f32",
+    # attention, divided for one sequence or for several
+    **_ROWS_ATTENTION,
+    **{f"{name}_wide": text for name, text in _ROWS_ATTENTION.items()},
 }
 
 INTERFACES: Final[Mapping[str, Interface]] = {

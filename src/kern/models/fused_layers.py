@@ -35,6 +35,10 @@ ROUND: Final = FusedEntries("_rows", "_rows", "down_matmul_add_rows")
 """Tokens of one sequence, each after the one before."""
 BLOCK: Final = FusedEntries("_rows", "_rows_full", "down_matmul_add_draft")
 """Tokens of one sequence that see each other, in a draft's layers."""
+ROUND_WIDE: Final = FusedEntries("_wide", "_rows_wide", "down_matmul_add_wide")
+"""The same as ROUND of several sequences."""
+BLOCK_WIDE: Final = FusedEntries("_wide", "_rows_full_wide", "down_matmul_add_wide")
+"""The same as BLOCK of several sequences, for a draft whose MLP is as wide as its target's."""
 
 
 def product_blocks(kernels: Mapping[str, Kernel]) -> Expr | None:

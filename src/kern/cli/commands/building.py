@@ -38,7 +38,7 @@ def build(
         typer.Option(
             min=1,
             metavar="N",
-            help="Most sequences of a call: 64 on a GPU, 8 on the host, 1 with --capture or --draft.",
+            help="Most sequences of a call: 64 on a GPU, 8 on the host or with --draft, 1 with --capture.",
         ),
     ] = None,
     chunk: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of prompts that one call takes.")] = 512,

@@ -1,6 +1,6 @@
-// The rows of a round of speculation, up to ROUND_ROWS new tokens of one sequence: their queries and keys normed and
+// The rows of a round of speculation, up to ROUND_ROWS new tokens of each sequence: their queries and keys normed and
 // rotated, their keys and values appended to the paged pool, and attention, causal or full, the context split over
-// blocks. A block takes QUERIES pairs of a row and a query head of one key head.
+// blocks. A block takes QUERIES pairs of a row and a query head of one key head of one sequence.
 #include "attention_split.cuh"
 
 static_assert(ROUND_ROWS >= 1 && ROUND_ROWS <= WARP, "a lane looks after each row");
@@ -19,7 +19,7 @@ struct Pairs {
 };
 
 struct RowsCall {
-    // [kv_heads, ROUND_ROWS · group, SPLITS, HEAD_DIM], [kv_heads, ROUND_ROWS · group, SPLITS, top and total]
+    // [seqs, kv_heads, ROUND_ROWS · group, SPLITS, HEAD_DIM], the same with the top and the total in place of HEAD_DIM
     float *sums, *weights;
     const bf16* qkv;
     const i64* positions;
@@ -30,6 +30,17 @@ struct RowsCall {
     int tokens, pages, q_heads, kv_heads, row_stride;
     i64 page_stride;
     float scale;
+
+    // The part of sequence `s` of `seqs`, as if it were the only one.
+    __device__ RowsCall of(int s, int seqs) const {
+        RowsCall own = *this;
+        own.tokens = tokens / seqs;
+        i64 row = static_cast<i64>(s) * own.tokens, pair = static_cast<i64>(s) * q_heads * ROUND_ROWS;
+        own.sums += pair * SPLITS * HEAD_DIM, own.weights += pair * SPLITS * 2;
+        own.qkv += row * row_stride, own.positions += row, own.slots += row;
+        own.block_table += static_cast<i64>(s) * pages, own.seq_lens += s;
+        return own;
+    }
 };
 
 // A warp's share of the queries. Where a product has more rows than there are pairs, they are the last pair's.
@@ -99,7 +110,7 @@ struct KeyShare {
 
     // Kept for this block, and, by one of the blocks that share a split, written to their slots: `slot` of row `lane`.
     __device__ void append(RowsMemory& shared, const Pool& pool, int head, i64 slot, const Norms& norms,
-                           const Head& gain) {
+                           const Head& gain, bool writes) {
         if (which == 0) return;
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
@@ -109,7 +120,7 @@ struct KeyShare {
             if (!has(i)) continue;
             store_head(shared.keys + row(i) * HEAD_DIM, keys[i]);
             store_head(shared.values + row(i) * HEAD_DIM, values[i]);
-            if (blockIdx.z == 0) store_slot(pool, to, head, keys[i], values[i]);
+            if (writes) store_slot(pool, to, head, keys[i], values[i]);
         }
     }
 };
@@ -118,12 +129,14 @@ struct KeyShare {
 // That product waits before it lets this kernel start, or is started without a dependent launch: either way what came
 // before it, such as the kernel that laid the round's positions and slots, is over.
 template <bool CAUSAL>
-__device__ static void partial(const RowsCall& call, const Norms& norms) {
+__device__ static void partial(const RowsCall& all, int seqs, const Norms& norms) {
     extern __shared__ __align__(128) char bytes[];
     auto& shared = *reinterpret_cast<RowsMemory*>(bytes);
-    if (call.tokens > ROUND_ROWS) __trap();
-    int split_index = blockIdx.x, head = blockIdx.y, lane = lane_index();
-    Pairs pairs(call.tokens, call.q_heads / call.kv_heads, blockIdx.z);
+    int blocks = gridDim.z / seqs, split_index = blockIdx.x, head = blockIdx.y, lane = lane_index();
+    int block = blockIdx.z % blocks;
+    RowsCall call = all.of(blockIdx.z / blocks, seqs);
+    if (call.tokens > ROUND_ROWS || call.tokens * seqs != all.tokens) __trap();
+    Pairs pairs(call.tokens, call.q_heads / call.kv_heads, block);
     bool has_row = lane < call.tokens;
     int length = load_fresh<int>(call.seq_lens);
     i64 slot = has_row ? load_fresh<i64>(call.slots + lane) : -1;
@@ -148,7 +161,7 @@ __device__ static void partial(const RowsCall& call, const Norms& norms) {
     queries.load();
     keys.load(call.qkv + (call.q_heads + head) * HEAD_DIM, call.kv_heads * HEAD_DIM, call.row_stride);
     queries.store(shared.q, norms, q_gain);
-    keys.append(shared, pool, head, slot, norms, k_gain);
+    keys.append(shared, pool, head, slot, norms, k_gain, block == 0);
     __syncthreads();
     int seen[2];
 #pragma unroll
@@ -164,25 +177,26 @@ __device__ static void partial(const RowsCall& call, const Norms& norms) {
 }
 
 #define PLAIN_ROWS(name, causal)                                                                                       \
-    KERNEL(SPLIT_THREADS, 1)                                                                                           \
+    KERNEL(SPLIT_THREADS, ROWS_BLOCKS)                                                                                 \
     name(float* sums, float* weights, const bf16* qkv, const i64* positions, const float* cos_sin, bf16* pool,         \
-         const i64* slots, const int* block_table, const int* seq_lens, int tokens, int pages, int q_heads,            \
+         const i64* slots, const int* block_table, const int* seq_lens, int tokens, int seqs, int pages, int q_heads,  \
          int kv_heads, int dim, int row_stride, i64 page_stride, float scale) {                                        \
         expect(dim, HEAD_DIM);                                                                                         \
         partial<causal>({sums, weights, qkv, positions, cos_sin, pool, slots, block_table, seq_lens, tokens, pages,    \
                          q_heads, kv_heads, row_stride, page_stride, scale},                                           \
-                        {nullptr, nullptr, 0.0f});                                                                     \
+                        seqs, {nullptr, nullptr, 0.0f});                                                               \
     }
 
 #define NORMED_ROWS(name, causal)                                                                                      \
-    KERNEL(SPLIT_THREADS, 1)                                                                                           \
+    KERNEL(SPLIT_THREADS, ROWS_BLOCKS)                                                                                 \
     name(float* sums, float* weights, const bf16* qkv, const bf16* q_norm, const bf16* k_norm, const i64* positions,   \
          const float* cos_sin, bf16* pool, const i64* slots, const int* block_table, const int* seq_lens, int tokens,  \
-         int pages, int q_heads, int kv_heads, int dim, int row_stride, i64 page_stride, float eps, float scale) {     \
+         int seqs, int pages, int q_heads, int kv_heads, int dim, int row_stride, i64 page_stride, float eps,          \
+         float scale) {                                                                                                \
         expect(dim, HEAD_DIM);                                                                                         \
         partial<causal>({sums, weights, qkv, positions, cos_sin, pool, slots, block_table, seq_lens, tokens, pages,    \
                          q_heads, kv_heads, row_stride, page_stride, scale},                                           \
-                        {q_norm, k_norm, eps});                                                                        \
+                        seqs, {q_norm, k_norm, eps});                                                                  \
     }
 
 PLAIN_ROWS(append_attention_rows_partial, true)
@@ -192,14 +206,14 @@ NORMED_ROWS(norm_append_attention_rows_full_partial, false)
 
 // out [tokens, q_heads · HEAD_DIM] from the splits' parts; a block per head of a row, a thread per element.
 KERNEL(HEAD_DIM, 1)
-attention_rows_combine(bf16* out, const float* sums, const float* weights, const int* seq_lens, int tokens, int pages,
-                       int q_heads, int kv_heads) {
+attention_rows_combine(bf16* out, const float* sums, const float* weights, const int* seq_lens, int tokens, int seqs,
+                       int pages, int q_heads, int kv_heads) {
     start_next_kernel();
-    int head = blockIdx.x, row = blockIdx.y, group = q_heads / kv_heads;
-    i64 pair = (static_cast<i64>(head / group) * ROUND_ROWS + row) * group + head % group;
-    i64 to = static_cast<i64>(row) * q_heads + head;
-    int in_use = Split::in_use(load_fresh<int>(seq_lens), pages);
+    int head = blockIdx.x, s = blockIdx.y / ROUND_ROWS, row = blockIdx.y % ROUND_ROWS, group = q_heads / kv_heads;
+    i64 pair = ((static_cast<i64>(s) * kv_heads + head / group) * ROUND_ROWS + row) * group + head % group;
+    i64 to = (static_cast<i64>(s) * (tokens / seqs) + row) * q_heads + head;
+    int in_use = Split::in_use(load_fresh<int>(seq_lens + s), pages);
     wait_for_previous_kernels();
-    if (row >= tokens) return;
+    if (row >= tokens / seqs) return;
     combine(out + to * HEAD_DIM, sums + pair * SPLITS * HEAD_DIM, weights + pair * SPLITS * 2, in_use);
 }

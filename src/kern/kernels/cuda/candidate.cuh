@@ -19,11 +19,15 @@ struct Candidate {
     __device__ int choice() const { return value < CUDART_INF_F ? index : -1; }
 };
 
-__device__ inline Candidate best_of_warp(Candidate best) {
+// The best of `LANES` neighbouring lanes, a power of two, in each of them.
+template <int LANES>
+__device__ inline Candidate best_of_lanes(Candidate best) {
 #pragma unroll
-    for (int offset = WARP / 2; offset > 0; offset /= 2) {
+    for (int offset = LANES / 2; offset > 0; offset /= 2) {
         Candidate other{__shfl_xor_sync(ALL_LANES, best.value, offset), __shfl_xor_sync(ALL_LANES, best.index, offset)};
         if (other.beats(best)) best = other;
     }
     return best;
 }
+
+__device__ inline Candidate best_of_warp(Candidate best) { return best_of_lanes<WARP>(best); }

@@ -21,16 +21,12 @@ __device__ static Candidate best_of(int first, int n, int stride, Load load) {
     return top;
 }
 
-// best[row, part], index[row, part] of values [row, n]; a block per part
-KERNEL(LOGIT_THREADS, 1)
-argmax_partial(float* best, int* index, const float* values, int n) {
-    start_next_kernel();
-    wait_for_previous_kernels();
+// best[row, part], index[row, part] of a row of n values, which `load` gives with their index; a block per part
+template <class Load>
+__device__ static void find_part(float* best, int* index, int n, Load load) {
     int parts = gridDim.x, part = blockIdx.x;
-    const float* row = values + static_cast<i64>(blockIdx.y) * n;
     int first = static_cast<i64>(n) * part / parts, last = static_cast<i64>(n) * (part + 1) / parts;
-    Candidate top = best_of<PART_LOADS>(first + threadIdx.x, last, LOGIT_THREADS,
-                                        [&](int i) { return Candidate::of(load_fresh<float>(row + i), i); });
+    Candidate top = best_of<PART_LOADS>(first + threadIdx.x, last, LOGIT_THREADS, load);
     __shared__ Candidate tops[LOGIT_WARPS];
     top = best_of_warp(top);
     if (lane_index() == 0) tops[warp_index()] = top;
@@ -42,9 +38,31 @@ argmax_partial(float* best, int* index, const float* values, int n) {
     index[blockIdx.y * parts + part] = top.choice();
 }
 
-// next[row] from the parts' best and index; a warp per row
+KERNEL(LOGIT_THREADS, 1)
+argmax_partial(float* best, int* index, const float* values, int n) {
+    start_next_kernel();
+    wait_for_previous_kernels();
+    const float* row = values + static_cast<i64>(blockIdx.y) * n;
+    find_part(best, index, n, [&](int i) { return Candidate::of(load_fresh<float>(row + i), i); });
+}
+
+// The same of logits += delta, where delta is [row, n] and logits [row, rows - 1, n], the first of each
+KERNEL(LOGIT_THREADS, 1)
+add_argmax_partial(float* best, int* index, float* logits, const float* delta, int n, int rows) {
+    start_next_kernel();
+    wait_for_previous_kernels();
+    float* to = logits + static_cast<i64>(blockIdx.y) * (rows - 1) * n;
+    const float* row = delta + static_cast<i64>(blockIdx.y) * n;
+    int first = static_cast<i64>(n) * blockIdx.x / gridDim.x, last = static_cast<i64>(n) * (blockIdx.x + 1) / gridDim.x;
+    for (int i = first + threadIdx.x; i < last; i += LOGIT_THREADS)
+        to[i] = load_fresh<float>(to + i) + load_fresh<float>(row + i);
+    __syncthreads();
+    find_part(best, index, n, [&](int i) { return Candidate::of(load_fresh<float>(to + i), i); });
+}
+
+// next[row · stride] from the parts' best and index; a warp per row
 KERNEL(WARP, 1)
-argmax_final(i64* next, const float* best, const int* index, int parts) {
+argmax_final(i64* next, const float* best, const int* index, int parts, int stride) {
     start_next_kernel();
     wait_for_previous_kernels();
     int row = blockIdx.x;
@@ -53,7 +71,7 @@ argmax_final(i64* next, const float* best, const int* index, int parts) {
         return Candidate::of(load_fresh<float>(best + i), load_fresh<int>(index + i));
     });
     top = best_of_warp(top);
-    if (lane_index() == 0) next[row] = top.choice();
+    if (lane_index() == 0) next[static_cast<i64>(row) * stride] = top.choice();
 }
 
 // The running sum of e^(x - top), so that a row is read once.

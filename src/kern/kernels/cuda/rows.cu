@@ -93,10 +93,10 @@ embedding_bf16(bf16* x, const i64* ids, const bf16* table, int hidden) {
 
 // Rows of a table of any width.
 KERNEL(ROW_THREADS, 1)
-gather_bf16(bf16* y, const i64* ids, const bf16* table, int width) {
+gather_bf16(bf16* y, const i64* ids, const bf16* table, int width, int stride) {
     start_next_kernel();
     wait_for_previous_kernels();
-    const bf16* from = table + row_of(load_fresh<i64>(ids + blockIdx.x)) * width;
+    const bf16* from = table + row_of(load_fresh<i64>(ids + static_cast<i64>(blockIdx.x) * stride)) * width;
     bf16* to = y + static_cast<i64>(blockIdx.x) * width;
     for (int at = threadIdx.x; at < width; at += ROW_THREADS) to[at] = from[at];
 }

@@ -1,105 +1,88 @@
-// A round of speculation from one to the next: which drafts the target would have chosen, and the rows that follow; a
-// warp for all sequences, a lane per row. A sequence has `block` drafts after the anchor, the last accepted token.
-// Positions and slots beyond the table's last page: the last position there is, and slot -1.
+// A round of speculation: its rows, and which drafts the target would have chosen; a warp per sequence, a lane per row.
+// A sequence has `block` drafts after the anchor, its last token. What lives from round to round is found by its slot,
+// row_slots[s]; a row without one, -1, is padding, and changes nothing there.
 #include "pages.cuh"
 
-struct Rounds {
-    i64 *tokens, *positions, *slots;  // [seqs, block + 1]: the rows that the target verifies
-    int* length;                      // [seqs]: keys that its last row sees
-    i64* block_ids;                   // [seqs, block]: the anchor, and masks
-    int* block_length;
-    i64 *feature_positions, *feature_slots;  // [seqs, block + 1]: of the rows verified last; slot -1: rejected
-    int* accepted;                           // [seqs, ring]: drafts taken in round r at r % ring
-    i64 *count, *position, *ring;            // [seqs]: rounds; the anchor's position; [seqs, ring]: tokens
-    const int* block_table;
-    int pages, ring_size, block;
-
-    // Of row `row`, the lane's own, and of all.
-    __device__ i64 index(i64 s, int row) const { return s * (block + 1) + row; }
-    __device__ bool has(int row) const { return row <= block; }
-
-    // The token at a position.
-    __device__ i64& token_at(i64 s, i64 at) const { return ring[s * ring_size + static_cast<u32>(at) % ring_size]; }
-
-    // This lane's row of a round that begins with `anchor` at `start`.
-    __device__ void lay_row(i64 s, int row, i64 anchor, i64 start) const {
-        if (!has(row)) return;
-        i64 room = static_cast<i64>(pages) * PAGE, at = start + row, inside = min(at, room - 1);
-        i64 page = load_fresh<int>(block_table + s * pages + inside / PAGE);
-        positions[index(s, row)] = inside;
-        slots[index(s, row)] = at < room ? page * PAGE + at % PAGE : -1;
-        if (row > 0) return;
-        tokens[index(s, 0)] = anchor;
-        block_ids[s * block] = anchor;
-        length[s] = static_cast<int>(start) + block + 1;
-        block_length[s] = static_cast<int>(start) + block;
-        position[s] = start;
-    }
-
-    // The position of this lane's row of the round before, and its slot, or -1.
-    __device__ void lay_feature(i64 s, int row, i64 at, i64 slot) const {
-        if (!has(row)) return;
-        feature_positions[index(s, row)] = at;
-        feature_slots[index(s, row)] = slot;
-    }
-};
-
-// The first round's rows: of each sequence the token and the position that are given.
+// The first round: the token and the position that are given.
 KERNEL(WARP, 1)
-begin_spec(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_length, int* round_starts,
-           i64* block_ids, int* block_length, int* block_starts, i64* feature_positions, i64* feature_slots,
-           int* accepted, i64* round_count, i64* step_position, i64* token_ring, const i64* token_ids,
-           const i64* first_positions, const int* block_table, int seqs, int pages, int ring_size, int block,
-           int mask) {
-    Rounds rounds{round_tokens, round_positions,   round_slots,   round_length, block_ids,   block_length,
-                  feature_positions, feature_slots, accepted,      round_count,  step_position, token_ring,
-                  block_table,  pages,             ring_size,     block};
-    int row = lane_index();
+begin_spec(i64* slot_token, i64* slot_position, i64* token_ring, int* accepted, i64* round_count, const int* row_slots,
+           const i64* token_ids, const i64* first_positions, int, int ring_size) {
+    int s = blockIdx.x, slot = row_slots[s];
+    if (slot < 0) return;
+    for (int i = lane_index(); i < ring_size; i += WARP) accepted[static_cast<i64>(slot) * ring_size + i] = 0;
+    if (lane_index() > 0) return;
+    i64 start = first_positions[s], anchor = token_ids[s];
+    slot_token[slot] = anchor;
+    slot_position[slot] = start;
+    token_ring[static_cast<i64>(slot) * ring_size + start % ring_size] = anchor;
+    round_count[slot] = 0;
+}
+
+// The rows of a sequence's round. Beyond the table's last page: the last position there is, and slot -1.
+KERNEL(WARP, 1)
+lay_round(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_length, int* round_starts,
+          i64* block_ids, i64* block_positions, i64* block_slots, int* block_length, int* block_starts,
+          const int* row_slots, const i64* slot_token, const i64* slot_position, const int* block_table, int seqs,
+          int pages, int block, int mask) {
+    start_next_kernel();
+    int row = lane_index(), s = blockIdx.x;
     if (block >= WARP) __trap();
-    for (int s = row; s <= seqs; s += WARP) {
-        round_starts[s] = s * (block + 1);
-        block_starts[s] = s * block;
+    wait_for_previous_kernels();
+    int slot = load_fresh<int>(row_slots + s);
+    i64 start = slot < 0 ? 0 : load_fresh<i64>(slot_position + slot);
+    i64 anchor = slot < 0 ? mask : load_fresh<i64>(slot_token + slot);
+    i64 room = static_cast<i64>(pages) * PAGE, at = slot < 0 ? 0 : start + row, inside = min(at, room - 1);
+    i64 page = load_fresh<int>(block_table + static_cast<i64>(s) * pages + inside / PAGE);
+    i64 to = slot >= 0 && at < room ? page * PAGE + at % PAGE : -1, token = row > 0 ? mask : anchor;
+    if (row <= block) {
+        i64 index = static_cast<i64>(s) * (block + 1) + row;
+        round_tokens[index] = token;
+        round_positions[index] = inside;
+        round_slots[index] = to;
     }
-    for (i64 s = 0; s < seqs; s++) {
-        i64 start = first_positions[s], anchor = token_ids[s];
-        rounds.lay_row(s, row, anchor, start);
-        rounds.lay_feature(s, row, min(start + row, static_cast<i64>(pages) * PAGE - 1), -1);
-        if (row > 0 && row <= block) round_tokens[rounds.index(s, row)] = mask;
-        if (row > 0 && row < block) block_ids[s * block + row] = mask;
-        for (int i = row; i < ring_size; i += WARP) accepted[s * ring_size + i] = 0;
-        if (row > 0) continue;
-        rounds.token_at(s, start) = anchor;
-        round_count[s] = 0;
+    if (row < block) {
+        i64 index = static_cast<i64>(s) * block + row;
+        block_ids[index] = token;
+        block_positions[index] = inside;
+        block_slots[index] = to;
+    }
+    if (row > 0) return;
+    round_length[s] = slot < 0 ? 0 : static_cast<int>(start) + block + 1;
+    block_length[s] = slot < 0 ? 0 : static_cast<int>(start) + block;
+    for (int i = s; i <= s + (s == seqs - 1); i++) {  // the last has the end too
+        round_starts[i] = i * (block + 1);
+        block_starts[i] = i * block;
     }
 }
 
-// Take the drafts that the target's choices begin with, then the target's own next token as the new anchor. Everything
-// is loaded at once, but for the pages.
+// Take the drafts that the target's choices begin with, then the target's own next token as the new anchor. What does
+// not depend on the slot is loaded at once.
 KERNEL(WARP, 1)
-accept(i64* round_tokens, i64* round_positions, i64* round_slots, int* round_length, i64* block_ids, int* block_length,
-       i64* feature_positions, i64* feature_slots, int* accepted, i64* round_count, i64* step_position, i64* token_ring,
-       const i64* predicted, const int* block_table, int seqs, int pages, int ring_size, int block) {
+accept(i64* slot_token, i64* slot_position, i64* token_ring, int* accepted, i64* round_count, i64* round_slots,
+       const i64* round_tokens, const i64* predicted, const int* row_slots, int, int ring_size, int block) {
     start_next_kernel();
-    Rounds rounds{round_tokens, round_positions,   round_slots,   round_length, block_ids,   block_length,
-                  feature_positions, feature_slots, accepted,      round_count,  step_position, token_ring,
-                  block_table,  pages,             ring_size,     block};
-    int row = lane_index();
+    int row = lane_index(), s = blockIdx.x;
     if (block >= WARP) __trap();
     wait_for_previous_kernels();
-    for (i64 s = 0; s < seqs; s++) {
-        i64 start = load_fresh<i64>(step_position + s), count = load_fresh<i64>(round_count + s);
-        i64 at = rounds.index(s, min(row, block));
-        i64 token = load_fresh<i64>(round_tokens + at), chosen = load_fresh<i64>(predicted + at);
-        i64 position = load_fresh<i64>(round_positions + at), slot = load_fresh<i64>(round_slots + at);
-        // A row's choice is the token of the row after it, where that draft is right. A choice of -1, no token, never is.
-        i64 next = __shfl_down_sync(ALL_LANES, token, 1);
-        bool right = row < block && next == chosen && chosen >= 0;
-        int taken = __ffs(~__ballot_sync(ALL_LANES, right)) - 1;
-        rounds.lay_row(s, row, __shfl_sync(ALL_LANES, chosen, taken), start + taken + 1);
-        rounds.lay_feature(s, row, position, row <= taken ? slot : -1);
-        if (row <= taken) rounds.token_at(s, start + 1 + row) = chosen;
-        if (row > 0) continue;
-        accepted[s * ring_size + count % ring_size] = taken;
-        round_count[s] = count + 1;
+    i64 at = static_cast<i64>(s) * (block + 1) + min(row, block);
+    int slot = load_fresh<int>(row_slots + s);
+    i64 token = load_fresh<i64>(round_tokens + at), chosen = load_fresh<i64>(predicted + at);
+    if (slot < 0) return;
+    i64 start = load_fresh<i64>(slot_position + slot), count = load_fresh<i64>(round_count + slot);
+    // A row's choice is the token of the row after it, where that draft is right. A choice of -1, no token, never is.
+    i64 next = __shfl_down_sync(ALL_LANES, token, 1);
+    bool right = row < block && next == chosen && chosen >= 0;
+    int taken = __ffs(~__ballot_sync(ALL_LANES, right)) - 1;
+    if (row > block) return;
+    if (row <= taken) {
+        i64 to = start + 1 + row;
+        token_ring[static_cast<i64>(slot) * ring_size + static_cast<u32>(to) % ring_size] = chosen;
+    } else {
+        round_slots[at] = -1;
     }
+    if (row == taken) slot_token[slot] = chosen;
+    if (row > 0) return;
+    accepted[static_cast<i64>(slot) * ring_size + count % ring_size] = taken;
+    round_count[slot] = count + 1;
+    slot_position[slot] = start + taken + 1;
 }

@@ -25,14 +25,14 @@ static void looked_up_rows(const kern_launch *launch, void *const *params, int64
     bf16 *y = KERN_ARG(bf16 *, 0);
     const int64_t *ids = KERN_ARG(const int64_t *, 1);
     const bf16 *table = KERN_ARG(const bf16 *, 2);
-    int64_t width = KERN_ARG(int32_t, 3);
+    int64_t width = KERN_ARG(int32_t, 3), stride = KERN_ARG(int32_t, 4);
     (void)launch;
     for (int64_t s = begin; s < end; s++)
-        memcpy(y + s * width, table + row_of(ids[s]) * width, (size_t)width * sizeof(bf16));
+        memcpy(y + s * width, table + row_of(ids[s * stride]) * width, (size_t)width * sizeof(bf16));
 }
 
-/* y[s] = table[ids[s]]; row 0 for an id below 0 */
-KERN_KERNEL(gather_bf16, "ptr,ptr,ptr,i32") {
+/* y[s] = table[ids[s * stride]]; row 0 for an id below 0 */
+KERN_KERNEL(gather_bf16, "ptr,ptr,ptr,i32,i32") {
     int64_t seqs = launch->grid.x;
     for_rows(launch, params, seqs, 1, seqs * KERN_ARG(int32_t, 3), looked_up_rows);
 }

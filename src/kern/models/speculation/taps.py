@@ -12,23 +12,24 @@ from kern.models.layers import Operation, Taps, op
 
 def plain_taps(layers: Sequence[int]) -> Taps:
     """The taps of plain layers: the output of a layer is complete when the norm of the next has added it."""
+    return {(layer + 1, "input_norm"): _rounded(layer, tap) for tap, layer in enumerate(layers)}
+
+
+def fused_taps(layers: Sequence[int], *, wide: bool = False) -> Taps:
+    """The taps of fused layers; the product that takes the residual stream as it is reads the weights for few rows."""
     return {
-        (layer + 1, "input_norm"): (
-            op(f"L{layer}.tap", "to_bf16", y="tapped", x="residual"),
-            _features(layer, "matmul_acc_f32" if tap else "matmul_f32", "tapped", tap),
-        )
+        (layer, "down_proj"): _rounded(layer, tap)
+        if wide
+        else (_features(layer, "residual_matmul_acc_f32" if tap else "residual_matmul_f32", "residual", tap),)
         for tap, layer in enumerate(layers)
     }
 
 
-def fused_taps(layers: Sequence[int]) -> Taps:
-    """The taps of fused layers."""
-    return {
-        (layer, "down_proj"): (
-            _features(layer, "residual_matmul_acc_f32" if tap else "residual_matmul_f32", "residual", tap),
-        )
-        for tap, layer in enumerate(layers)
-    }
+def _rounded(layer: int, tap: int) -> tuple[Operation, ...]:
+    return (
+        op(f"L{layer}.tap", "to_bf16", y="tapped", x="residual"),
+        _features(layer, "matmul_acc_f32" if tap else "matmul_f32", "tapped", tap),
+    )
 
 
 def _features(layer: int, kernel: str, x: str, tap: int) -> Operation:
