@@ -24,6 +24,7 @@ from kern.device import open_device
 from kern.kernels.compile_cuda import compile_cuda_modules
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Sizes
+from kern.kernels.cuda_wide import WIDE_TARGET
 from kern.manifest.launches import KernelLaunch
 
 SIZES = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128, sequences=64)
@@ -187,7 +188,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=36)
     options = parser.parse_args()
     gpu = Gpu(open_device("cuda"))
-    plan = CudaPlan(gpu.device.target, SIZES)
+    plan = CudaPlan(WIDE_TARGET, SIZES)
     entries, model = Entries(gpu, plan, compile_cuda_modules(plan)), Model(options.layers)
     every = [int(rows) for rows in options.rows.split(",")]
     found: dict[str, Any] = {

@@ -12,6 +12,7 @@ from kern.device.base import Device
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Sizes
+from kern.kernels.cuda_wide import WIDE_TARGET
 from kernels.cuda_harness import CudaLibrary, libraries_of
 from kernels.harness import bf16
 from kernels.test_cuda_kernels import EPS, near, product, run_product, silu
@@ -40,7 +41,8 @@ def wide_entries(target: str, sizes: Sizes) -> set[str]:
 
 @pytest.fixture(scope="module")
 def libraries(device: Device) -> Mapping[str, CudaLibrary]:
-    plans = {name: plan(device.target, sizes) for name, sizes in SIZES.items()}
+    target = WIDE_TARGET if device.target == "sm_90" else device.target
+    plans = {name: plan(target, sizes) for name, sizes in SIZES.items()}
     if not all(each.wide for each in plans.values()):
         pytest.skip(f"no products of many rows on {device.target}")
     return libraries_of(device, plans)
