@@ -100,13 +100,14 @@ class Calls:
         self._padded = executable.device.asynchronous
         self._graphs: dict[tuple[SizedCall, ...], ExecutableGraph] = {}
         self._slots: list[int] = []
+        self._starts: list[int] = []
         self._tables: list[tuple[list[int], int]] = []
 
     def begin(self) -> int:
         """Start a new text in the state, and return its number."""
         number = _TEXTS.get(self.executable, 0) + 1
         _TEXTS[self.executable] = number
-        self._slots, self._tables = [], []
+        self._slots, self._starts, self._tables = [], [], []
         return number
 
     def holds(self, text: int) -> bool:
@@ -169,6 +170,7 @@ class Calls:
             inputs["logits_rows"] = wanted
         for name, array in inputs.items():
             self.executable.write(name, array, values)
+        self._starts = starts.tolist()
         self._write_rows([each.slot for each in rows], [each.pages for each in rows], seqs)
 
     def record(self, *calls: SizedCall) -> None:
@@ -232,6 +234,11 @@ class Calls:
             rows = [Rows(each.member.ids[-1:], each.start, each.member.pages, each.member.slot) for each in new]
             self.run_rows("begin", rows)
         call = self.step_of(len(plan.parts))
+        starts = list(range(call[2] + 1))
+        if starts != self._starts:
+            # Recorded kernels read it in a step, too.
+            self.executable.write("cu_seqlens_q", np.array(starts, np.int32), self.values(*call[1:]))
+            self._starts = starts
         members = [part.member for part in plan.parts]
         self._write_rows([each.slot for each in members], [each.pages for each in members], call[2])
         for _ in range(plan.ticks):
