@@ -317,7 +317,6 @@ def test_an_option_of_another_type_is_refused(tmp_path: Path, name: str, value: 
         ({"chunk": 16}, 16, 8),
         ({"chunk": 1}, 1, 1),
         ({"sequences": 3}, 3, 3),
-        ({"draft": "random"}, 1, 1),
         ({"capture": "dump"}, 1, 1),
     ],
 )
@@ -326,6 +325,14 @@ def test_sequences_of_a_call_where_no_number_is_given(options: dict[str, Any], o
 
     assert built.limits(host=False).sequences == on_gpu
     assert built.limits(host=True).sequences == on_host
+
+
+@pytest.mark.parametrize(("chunk", "sequences"), [(512, 8), (64, 8), (63, 7), (8, 1)])
+def test_sequences_of_a_call_with_a_draft_are_those_of_a_round(chunk: int, sequences: int) -> None:
+    built = BuildOptions("qwen3", random=True, config="tiny", draft="random", chunk=chunk)
+
+    for host in (False, True):
+        assert built.limits(host=host, round_rows=8).sequences == sequences
 
 
 @pytest.mark.parametrize(("target", "sequences"), [("host", 8), ("x86-64-v3", 8), ("sm_90a", 64)])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -77,12 +75,9 @@ def test_streamed_text_is_what_the_whole_text_has_after_the_prompt(before: list[
 
 
 def test_a_generation_streams_after_its_prompt() -> None:
-    generator: Any = SimpleNamespace(
-        tokenizer=spaced_tokenizer(), capacity=64, prefill=lambda *_: 0, decode=lambda *_: iter([3, 4, 5])
-    )
-    generation = Generation(generator, [0, 3, 5], 3, stop_ids=(), stops=(), after=None)
+    generation = Generation(spaced_tokenizer(), [0, 3, 5], 3, stop_ids=(), stops=())
 
-    assert [token.text for token in generation] == [" Hello", " world", "!"]
+    assert [generation.add(id, 3).text for id in (3, 4, 5)] == [" Hello", " world", "!"]
 
 
 def test_a_character_comes_out_with_its_last_token() -> None:

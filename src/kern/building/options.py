@@ -14,7 +14,7 @@ from kern.models.speculation.programs import MAX_SPECULATED
 
 KNOWN_MODELS: Final = ("smollm2",)
 GPU_SEQUENCES: Final = 64
-"""The sequences of a call on a GPU, if no number is given. A step reads its weights once for all of them."""
+"""The sequences of a call on a GPU, if no number is given."""
 HOST_SEQUENCES: Final = 8
 """The same on the host, which computes more slowly than it reads."""
 
