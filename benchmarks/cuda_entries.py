@@ -19,7 +19,7 @@ from kern.manifest.params import DTYPE_BYTES, layout
 from kern.manifest.types import Arg, Kernel, ScratchArg, Step
 
 REPLAYS, REPEATS = 10, 15
-SCRATCH_BYTES = 1 << 24
+SCRATCH_BYTES = 1 << 27
 PACK = {"i32": "i", "i64": "q", "f32": "f"}
 
 

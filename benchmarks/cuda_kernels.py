@@ -36,7 +36,7 @@ VARIED: list[dict[str, int]] = [
     {"ring_kb": 200, "slot_kb": 40},
 ]
 """What each tuning of the sweep changes from the default."""
-SPLITS = [4, 8, 16, 32]
+PARTS = [4, 8, 16, 32]
 SOUND = 0.005
 """The largest allowed error of a kernel, relative to the norm of its output; rounding to bf16 gives 0.002."""
 
@@ -108,13 +108,13 @@ def details(model: Model, functions: Mapping[str, Any], plan: CudaPlan) -> dict[
 
 
 def contexts(model: Model, images: Mapping[Tuning, Mapping[str, bytes]], target: str) -> dict[str, float]:
-    """A step's time for short and long contexts, for each number of splits."""
+    """A step's time for short and long contexts, for each number of parts of the context."""
     found = {}
     for length in (17, 709, 4096, 16_384):
         for tuning, modules in images.items():
             model.at(length)
             step = model.step(CudaPlan(target, SIZES, tuning))
-            name = f"context {length}, {tuning.splits} splits"
+            name = f"context {length}, {tuning.parts} parts"
             found[name] = model.gpu.time(model.gpu.functions(modules), step, repeats=3)
             report(name, found[name], STEP_BYTES + length * LAYERS * 4 * KV_HEADS * HEAD_DIM)
     return found
@@ -146,8 +146,8 @@ def measured(pool: ProcessPoolExecutor, target: str, quick: bool) -> dict[str, A
     results["eight alone"] = alone(model, of_eight, eight, 8)
     if not quick:
         results["best"] = details(model, functions, plan)
-        splits = images_of([replace(best, splits=splits) for splits in SPLITS])
-        results["contexts"] = contexts(model, splits, target)
+        parts = images_of([replace(best, parts=parts) for parts in PARTS])
+        results["contexts"] = contexts(model, parts, target)
     return results
 
 

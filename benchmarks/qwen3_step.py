@@ -8,7 +8,7 @@ from typing import Any
 
 from torch_gpu import Gpu, Launch, f32, i32, i64
 
-from kern.kernels.cuda_plan import SPLIT_WARPS, CudaPlan
+from kern.kernels.cuda_plan import TOKEN_WARPS, CudaPlan
 from kern.kernels.cuda_sizes import Sizes
 
 LAYERS, HIDDEN, FFN, Q_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 2560, 9728, 32, 8, 128, 151_936
@@ -118,24 +118,25 @@ class Model:
         return lambda args: Launch(kind, symbol, grid, threads, args, memory)
 
     def layer(self, plan: CudaPlan, layer: int, seqs: int) -> list[Launch]:
-        w, splits = self.layers[layer], plan.tuning.splits
+        w = self.layers[layer]
         m, eps, stream = i32(seqs), f32(EPS), (self.normed, self.squares, self.residual)
         hidden = i32(HIDDEN)
         qkv = self.matvec(plan, "qkv", "rms_matmul", HIDDEN, seqs)
         norms, where = (w["q_norm"], w["k_norm"]), (self.block_table, self.length)
-        sizes = (i32(self.pages), i32(Q_HEADS), i32(KV_HEADS), i32(HEAD_DIM), i32(QKV), i64(PAGE_STRIDE))
+        sizes = (m, i32(self.pages), i32(Q_HEADS), i32(KV_HEADS), i32(HEAD_DIM), i32(QKV), i64(PAGE_STRIDE))
         heads = (*sizes, eps, f32(HEAD_DIM**-0.5))
-        call = (self.sums, self.weights, self.qkv, *norms, self.position, self.cos_sin, self.cache(layer), self.slot)
+        results = self.attended, self.sums, self.weights
+        call = (*results, self.qkv, *norms, self.position, self.cos_sin, self.cache(layer), self.slot)
         partial = Launch(
             "attention",
             "norm_append_attention_partial",
-            (splits, KV_HEADS, seqs),
-            32 * SPLIT_WARPS,
+            (plan.token_blocks, 1, 1),
+            32 * TOKEN_WARPS,
             (*call, *where, *heads),
-            plan.split_shared_mem(1),
+            plan.token_shared_mem,
         )
         combined = (self.attended, self.sums, self.weights, self.length, i32(self.pages), i32(Q_HEADS))
-        combine = Launch("combine", "attention_combine", (Q_HEADS, seqs, 1), HEAD_DIM, combined)
+        combine = Launch("combine", "attention_combine", (Q_HEADS // 4, seqs, 1), 128, combined)
         o = self.matvec(plan, "o", "output_matmul_add", Q_SIZE, seqs)
         gate_up = self.matvec(plan, "gate_up", "rms_gate_up", HIDDEN, seqs)
         down = self.matvec(plan, "down", "down_matmul_add", FFN, seqs)
@@ -163,7 +164,7 @@ def prefill(model: Model, plan: CudaPlan, chunks: Sequence[int]) -> dict[str, li
         done += tokens
         sizes = (i32(Q_HEADS), i32(KV_HEADS), i32(HEAD_DIM), i32(QKV), i64(PAGE_STRIDE))
         attention = (model.attended, model.qkv, model.cache(5), model.block_table, lens, cu, i32(1), i32(model.pages))
-        grid = (-(-tokens // 64) + 1, Q_HEADS, 1)
+        grid = (KV_HEADS, -(-tokens * Q_HEADS // (64 * KV_HEADS)) + 1, 1)
         args: tuple[Any, ...] = (*attention, *sizes, f32(HEAD_DIM**-0.5))
         memory = plan.prefill_shared_mem
         kinds["attention"].append(Launch("", "attention_prefill", grid, 128, args, memory, dependent=False))

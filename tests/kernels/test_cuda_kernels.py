@@ -224,6 +224,8 @@ def test_rope_and_cache_of_rows_without_queries(cuda, rng, tokens, with_norms):
         ([700], [188]),
         ([33, 5, 130], [33, 1, 77]),
         ([64, 16, 1, 80, 200, 31, 48, 129], [64, 16, 1, 16, 5, 31, 1, 128]),
+        ([100, 1, 40] * 13, [1, 1, 30] * 13),
+        ([300, *[90] * 63], [200, *[1] * 63]),
     ],
 )
 def test_attention_prefill(cuda, rng, lengths, fresh):
@@ -268,10 +270,10 @@ class Step:
         self.cos_sin = angles(rng, max(lengths) + 1, s.head_dim)
 
     def slots(self, lengths: list[int]) -> np.ndarray:
-        """Of each sequence's last token; -1 past the table's end."""
+        """Of each sequence's last token; -1 past the table's end, and for a padding row."""
         table = self.cache.table
         found = [
-            table[seq, (n - 1) // PAGE] * PAGE + (n - 1) % PAGE if n <= table.shape[1] * PAGE else -1
+            table[seq, (n - 1) // PAGE] * PAGE + (n - 1) % PAGE if 0 < n <= table.shape[1] * PAGE else -1
             for seq, n in enumerate(lengths)
         ]
         return np.array(found, I64)
@@ -281,7 +283,8 @@ class Step:
         lengths, s, cache = (given or self.lengths)[rows], self.s, self.cache
         pool, seqs = cache.pool.copy(), len(lengths)
         out = poison((seqs, s.q_size), BF16)
-        step = {"positions": np.array(lengths, I64) - 1, "seq_lens": np.array(lengths, I32), "cos_sin": self.cos_sin}
+        positions = np.maximum(np.array(lengths, I64) - 1, 0)
+        step = {"positions": positions, "seq_lens": np.array(lengths, I32), "cos_sin": self.cos_sin}
         slots = self.slots(given or self.lengths)[rows].copy()
         where = {**cache.arguments(s.q_heads, self.width, rows), "pool": pool[:, LAYER:], "slots": slots}
         call = {"o": out, "qkv": self.qkv[rows].copy(), "scale": 0.2, "seqs": seqs, **step, **where}
@@ -301,6 +304,9 @@ class Step:
         q_norm, k_norm = self.norms if with_norms else (None, None)
         pool = cache.pool.astype(F64)
         for seq, length in enumerate(self.lengths):
+            if length == 0:
+                want.append([np.zeros(s.q_size)] * 2)
+                continue
             row = self.cos_sin[length - 1]
             q, k, v = np.split(heads[seq], np.cumsum([s.q_heads, s.kv_heads]))
             if stored is not None:
@@ -311,7 +317,9 @@ class Step:
         return np.stack(want, axis=1), pool
 
 
-LENGTHS = [[1], [15], [16], [17], [64, 1, 131], [513], [5000], [1, 16, 17, 100, 272, 513, 48, 2]]
+LENGTHS = [[1], [15], [16], [17], [64, 1, 131], [255], [256], [257], [513], [5000], [1, 16, 17, 100, 272, 513, 48, 2]]
+# Padding rows, one long sequence among short ones, more sequences than a warp has lanes, as many as a block's threads.
+LENGTHS += [[0], [0, 33, 0, 0, 2000, 0], [40] * 12 + [1000] + [40] * 22, [1, 300, 17, 0] * 16, [20] * 255 + [21]]
 
 
 @pytest.mark.parametrize("with_norms", [True, False])
@@ -320,6 +328,8 @@ def test_append_attention(cuda, rng, lengths, with_norms):
     step = Step(rng, cuda.sizes, lengths)
     # What the pool has in the token's own slot is of no consequence.
     for seq, slot in enumerate(step.slots(lengths)):
+        if slot < 0:
+            continue
         step.cache.pool[slot // PAGE, LAYER, :, :, slot % PAGE] = np.nan
         step.cache.keys[seq][-1] = step.cache.values[seq][-1] = np.nan
     out, pool = step.run(cuda, with_norms)
@@ -340,10 +350,11 @@ def test_an_unusable_query_is_seen_in_what_a_step_makes_of_it(cuda, rng, length)
 
 
 @pytest.mark.parametrize("with_norms", [True, False])
-def test_attention_is_the_same_for_any_number_of_sequences(cuda, rng, with_norms):
-    step = Step(rng, cuda.sizes, [1, 16, 17, 100, 272, 513, 48, 2])
+@pytest.mark.parametrize("others", [[], [0, 700, 0] * 10])
+def test_attention_is_the_same_for_any_number_of_sequences(cuda, rng, with_norms, others):
+    step = Step(rng, cuda.sizes, [1, 16, 17, 100, 272, 513, 48, 2, 1200, *others])
     whole, _ = step.run(cuda, with_norms)
-    for rows in (slice(0, 1), slice(4, 5), slice(2, 5)):
+    for rows in (slice(0, 1), slice(4, 5), slice(2, 5), slice(8, 9)):
         some, _ = step.run(cuda, with_norms, rows)
         assert np.array_equal(some.view(np.uint16), whole[rows].view(np.uint16))
 

@@ -119,6 +119,8 @@ def test_an_unknown_target_is_refused(target: str):
         ("hidden", {"hidden": 100}),
         ("ffn", {"ffn": 48}),
         ("query heads", {"q_heads": 64}),
+        ("5 query heads", {"q_heads": 5}),
+        ("257 sequences", {"sequences": 257}),
     ],
 )
 def test_sizes_that_the_kernels_do_not_take(name: str, sizes: dict[str, int]):

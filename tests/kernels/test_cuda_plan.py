@@ -15,6 +15,7 @@ from kern.kernels.compile_cuda import compile_cuda_source
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
+from kern.manifest.expressions import evaluate
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 
@@ -48,9 +49,15 @@ ATTENTION = r"""
 static_assert(sizeof(SplitMemory<NEW_TOKENS>) == SPLIT_BYTES, "what the launch asks for");
 static_assert(SPLIT_THREADS == LAUNCHED && SPLITS == LAUNCHED_SPLITS, "as many as the launch has");
 """
+TOKEN = r"""
+#include "attention_decode.cu"
+static_assert(sizeof(DecodeMemory) == TOKEN_BYTES, "what the launch asks for");
+static_assert(TOKEN_THREADS == LAUNCHED && COMBINE_THREADS == COMBINED, "as many as the launch has");
+"""
 PREFILL = r"""
 #include "attention_prefill.cu"
 static_assert(sizeof(PrefillMemory) == CHUNK_BYTES, "what the launch asks for");
+static_assert(PREFILL_THREADS == LAUNCHED && ceil_div(320, BLOCK_TOKENS) + 64 == LAUNCHED_BLOCKS, "what it has");
 """
 MARKOV = r"""
 #include "markov.cu"
@@ -107,16 +114,30 @@ def test_shared_memory_of_a_rounds_products(plan: CudaPlan) -> None:
 @given(plans())
 def test_shared_memory_of_attention_over_a_split_context(plan: CudaPlan) -> None:
     kernels = cuda_kernels(plan, defaultdict(lambda: NO_HASH))
-    for entry, new in ("append_attention", 1), ("append_attention_rows", plan.round_rows):
-        step = kernels[entry].impl.steps[0]
-        launched = {"SPLIT_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "LAUNCHED_SPLITS": step.grid[0]}
-        compile_cuda_source(ATTENTION, "attention.cu", plan, {"NEW_TOKENS": new, **launched})
+    step = kernels["append_attention_rows"].impl.steps[0]
+    launched = {"SPLIT_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "LAUNCHED_SPLITS": step.grid[0]}
+    compile_cuda_source(ATTENTION, "attention.cu", plan, {"NEW_TOKENS": plan.round_rows, **launched})
 
 
+@settings(max_examples=12, deadline=None)
+@given(plans())
+def test_shared_memory_of_attention_of_a_token(plan: CudaPlan) -> None:
+    step, combine = cuda_kernels(plan, defaultdict(lambda: NO_HASH))["append_attention"].impl.steps
+    launched = {"TOKEN_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "COMBINED": combine.block[0]}
+    assert isinstance(step.grid[0], int)
+    assert step.grid[0] >= plan.sizes.kv_heads
+    compile_cuda_source(TOKEN, "attention.cu", plan, launched)
+
+
+@pytest.mark.parametrize("group", [1, 3, 4, 16])
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_shared_memory_of_attention_of_a_chunk(head_dim: int) -> None:
-    plan = CudaPlan("sm_90a", Sizes(64, 64, 1, 1, head_dim))
-    compile_cuda_source(PREFILL, "prefill.cu", plan, {"CHUNK_BYTES": shared_mem(plan)["attention_prefill"]})
+def test_attention_of_a_chunk_as_it_is_launched(head_dim: int, group: int) -> None:
+    plan = CudaPlan("sm_90a", Sizes(64, 64, 2 * group, 2, head_dim))
+    step = cuda_kernels(plan, defaultdict(lambda: NO_HASH))["attention_prefill"].impl.steps[0]
+    key_heads, tokens, _ = (evaluate(each, {"tokens": 320, "seqs": 64}) for each in step.grid)
+    launched = {"CHUNK_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "LAUNCHED_BLOCKS": tokens}
+    compile_cuda_source(PREFILL, "prefill.cu", plan, launched)
+    assert key_heads == 2
 
 
 @settings(max_examples=5, deadline=None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kern.contracts.text import SEQS, TOKENS
-from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
+from kern.kernels.cuda_plan import DRAFT_MODULE, MARKOV_MODULE, SPLIT_WARPS, TOKEN_WARPS, CudaPlan
 from kern.kernels.implementation import (
     ARGMAX_CHOOSE,
     ARGMAX_FIND,
@@ -21,6 +21,7 @@ from kern.manifest.types import OPERATOR_PREFIX, Dim3, Kernel, Scratch, Step
 
 ROW_THREADS: Final = (256, 1, 1)
 _PAIRS_PER_BLOCK: Final = 16
+_HEADS_PER_BLOCK: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,30 @@ class Launches:
         return self.single(entry, module, grid, block, memory, symbol=symbol)
 
     def attention(self, name: str) -> Kernel:
-        """Attention of one token per sequence."""
-        entry = self.split_entry(name, SEQS, self.plan.sizes.q_heads)
-        combine = "attention_combine", ("pages", "q_heads"), SEQS
-        return self.over_splits(entry, "attention_decode", SEQS, 1, combine)
+        """Attention of one token per sequence, then the totals of sequences that have several parts."""
+        plan, sizes = self.plan, self.plan.sizes
+        shape = SEQS, sizes.q_heads, plan.tuning.parts
+        sums, weights = (Scratch(dtype="f32", shape=(*shape, width)) for width in (sizes.head_dim, 2))
+        entry = Entry(name, {"sums": sums, "weights": weights})
+        out, *inputs = entry.interface
+        partial = self.step(
+            entry,
+            "attention_decode",
+            f"{name}_partial",
+            (out, "out sums", "out weights", *inputs),
+            (plan.token_blocks, 1, 1),
+            (32 * TOKEN_WARPS, 1, 1),
+            shared_mem=plan.token_shared_mem,
+        )
+        combine = self.step(
+            entry,
+            "attention_decode",
+            "attention_combine",
+            (out, "in sums", "in weights", "seq_lens", "pages", "q_heads"),
+            (-(-sizes.q_heads // _HEADS_PER_BLOCK), SEQS, 1),
+            (32 * _HEADS_PER_BLOCK, 1, 1),
+        )
+        return entry.kernel(partial, combine)
 
     def attention_rows(self, name: str) -> Kernel:
         """Attention of a round's rows, a block for some pairs of a row and a query head."""

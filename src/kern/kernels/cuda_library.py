@@ -67,7 +67,8 @@ def _round_entries(launch: Launches) -> dict[str, Kernel]:
 def _token_entries(launch: Launches) -> dict[str, Kernel]:
     sizes, once = launch.plan.sizes, (1, 1, 1)
     columns = -(-sizes.ffn // _ELEMENTS_PER_BLOCK)
-    queries: Grid = (Add(add=(CeilDiv(ceil_div=(TOKENS, _QUERIES_PER_BLOCK)), SEQS)), sizes.q_heads, 1)
+    chunk_tokens = _QUERIES_PER_BLOCK // launch.plan.group
+    queries: Grid = (sizes.kv_heads, Add(add=(CeilDiv(ceil_div=(TOKENS, chunk_tokens)), SEQS)), 1)
     row: Grid = (TOKENS, 1, 1)
     return {
         "embedding": launch.single("embedding", "rows", row, ROW_THREADS),

@@ -37,6 +37,8 @@ DRAFT_MODULE: Final = "matvec_draft"
 """The one of these that is compiled again for a draft whose MLP has another width than the target's."""
 SPLIT_WARPS: Final = 8
 """Warps per block of attention over a split of the context."""
+TOKEN_WARPS: Final = 8
+"""Warps per block of attention of one token per sequence."""
 _FOR_STEP, _FOR_ROUND, _FOR_DRAFT = 0, 1, 2
 _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
 """Multiprocessors of each architecture's largest common card: they set how work is divided, not what is computed."""
@@ -52,8 +54,10 @@ class Tuning:
     A matrix-vector kernel has one block per multiprocessor, and loads weights up to `ring_kb` ahead: by bulk copies of
     up to `slot_kb` where the target has those, else each thread loads what it will use. With 163 KB five slices of the
     output projection of Qwen3-4B's attention fit, with 162 four.
-    `splits` of the context in attention have eight warps each: compared with 16 of four warps, a step's attention takes
-    4.1 µs per layer rather than 4.3 after 100 tokens, and 26.6 rather than 25.9 after 16000.
+    `splits` of the context in attention of a round's rows have eight warps each.
+    `parts`: the most parts of a context in attention of one token per sequence. They depend on the sequence's own
+    length alone, so that it has the same sums in any call. With 8 a token after 32,768 others took 57 µs per layer
+    rather than 42.
     `kept_every`: each step of a chain reads a Markov head's whole matrix, and the L2 keeps one in so many of its slots
     in preference to the others: a third of 78 MB, so that a step takes 18 µs rather than 23 (1: no preference).
 
@@ -66,6 +70,7 @@ class Tuning:
     ring_kb: int = 163
     slot_kb: int = 40
     splits: int = 8
+    parts: int = 16
     kept_every: int = 3
 
 
@@ -203,6 +208,32 @@ class CudaPlan:
         return SPLIT_WARPS * 2 * 16 * head + 16 * head + new * 2 * head + 2 * SPLIT_WARPS * 16 * 4
 
     @property
+    def group(self) -> int:
+        """Query heads of a key head."""
+        return self.sizes.q_heads // self.sizes.kv_heads
+
+    @property
+    def token_blocks(self) -> int:
+        """Blocks of attention of one token per sequence, as many as run at once; at least one for each key head."""
+        return max(self._token_blocks * self.matvec_blocks, self.sizes.kv_heads)
+
+    @property
+    def _token_blocks(self) -> int:
+        """Of a multiprocessor: registers for the sums of up to eight queries leave room for two."""
+        return 2 if self.group <= 8 else 1
+
+    @property
+    def token_shared_mem(self) -> int:
+        """Bytes of dynamic shared memory of attention of one token per sequence.
+
+        Pages of its warps and their sums, queries, the token's key and value, weights of norms, and what each warp
+        knows of the sums and of the work.
+        """
+        head, queries = self.sizes.head_dim, 8 * -(-self.group // 8)
+        rows, sums = TOKEN_WARPS * 2 * 16 + queries + 4, min(self.group, 4) * (head + 8)
+        return rows * head * 2 + TOKEN_WARPS * (sums + 2 * queries + 6) * 4
+
+    @property
     def markov_slots(self) -> int:
         """Slots of the ring of the Markov head's kernel, each of eight rows of its matrix for every warp.
 
@@ -238,6 +269,10 @@ class CudaPlan:
             "ROWS": self.rows,
             "SPLITS": t.splits,
             "SPLIT_WARPS": SPLIT_WARPS,
+            "GROUP": self.group,
+            "TOKEN_PARTS": t.parts,
+            "TOKEN_WARPS": TOKEN_WARPS,
+            "TOKEN_BLOCKS": self._token_blocks,
             "MATVEC_BLOCKS": self.matvec_blocks,
             "MATVEC_HELD_CHUNKS": _HELD_CHUNKS,
             "MATVEC_WARPS": _WARPS,

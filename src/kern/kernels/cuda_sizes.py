@@ -12,6 +12,8 @@ CHUNK: Final = 32
 HEAD_DIMS: Final = (64, 128)
 MAX_GROUP: Final = 16
 """The most query heads per key head: the rows of a tensor-core product."""
+MAX_SEQUENCES: Final = 256
+"""The most sequences that decode at once: each has a thread where attention divides its work."""
 MAX_ROUND_ROWS: Final = 32
 """The most rows of a round: attention has a lane for each."""
 
@@ -45,6 +47,15 @@ class Sizes:
             raise UnsupportedSizes(
                 f"{self.q_heads} query heads share {self.kv_heads} key heads",
                 f"the CUDA kernels support up to {MAX_GROUP} query heads per key head",
+            )
+        if self.q_heads % self.kv_heads:
+            raise UnsupportedSizes(
+                f"{self.q_heads} query heads cannot share {self.kv_heads} key heads evenly",
+                "the CUDA kernels support the same number of query heads for each key head",
+            )
+        if self.sequences > MAX_SEQUENCES:
+            raise UnsupportedSizes(
+                f"{self.sequences} sequences decode at once", f"the CUDA kernels support up to {MAX_SEQUENCES}"
             )
         for name in ("hidden", "ffn", "q_size"):
             if getattr(self, name) % CHUNK:

@@ -39,7 +39,7 @@ _PRODUCT_ADDED = (
 _HEADS = "q_heads kv_heads head_dim row_stride: i32, page_stride: i64"
 _ATTENTION = f"seqs pages {_HEADS}, scale: f32"
 _APPEND = "positions: in i64, cos_sin: in f32, pool: inout ptr, slots: in i64"
-_ATTEND = f"{_APPEND}, block_table: in i32, seq_lens: in i32, pages {_HEADS}"
+_ATTEND = f"{_APPEND}, block_table: in i32, seq_lens: in i32, seqs pages {_HEADS}"
 _ATTEND_ROWS = f"{_APPEND}, block_table: in i32, seq_lens: in i32, tokens pages {_HEADS}"
 _NORMS = "q_norm: in bf16, k_norm: in bf16"
 

@@ -1,123 +1,216 @@
 // One token per sequence: its queries and key normed and rotated, its key and value appended to the paged pool, and
-// attention over all keys, the context split over blocks. A block takes all query heads of one key head.
-#include "attention_split.cuh"
+// attention over all keys. A block takes all query heads of one key head and a part of the pages, part after part; the
+// loads of the next part's first pages are under way while one part ends.
+#include "attention_item.cuh"
 
-using DecodeMemory = SplitMemory<1>;
+constexpr int COMBINE_THREADS = 128;
 
-// A warp's share of the group's queries, and the token's own key and value.
-struct TokenHeads {
-    static constexpr int SHARE = QUERIES / SPLIT_WARPS;
-    Head q[SHARE] = {}, key, value;
-
-    __device__ static int index(int i) { return i * SPLIT_WARPS + warp_index(); }
-
-    __device__ TokenHeads(const bf16* row, int head, int group, int q_heads, int kv_heads) {
+// A warp's pages of an item, every TOKEN_WARPS-th.
+__device__ static void attend_pages(ColumnSums& sums, DecodeMemory& shared, const Item& item, const DecodeCall& call) {
+    if (item.own_page() >= item.end) return;
+    auto& memory = shared.page[warp_index()];
+    Pages pages = item.pages(call);
+    QueryColumns queries;
+    queries.load(shared.q);
+    int end = item.end, keys = item.keys, fresh = item.fresh;
+#pragma unroll 1
+    for (int page = item.own_page(); page < end; page += TOKEN_WARPS) {
+        int next = page + TOKEN_WARPS, key = page * PAGE + lane_index() / 4, at = fresh - page * PAGE;
+        bool has_fresh = at >= 0 && at < PAGE;  // memory does not have it yet
+        const bf16* coming = next < end ? pages.keys_of(next) : nullptr;
+        wait_for_copies<1>();
+        __syncwarp();
+        if (has_fresh) replace_rows<1>(memory.keys, at, shared.key, 1);
+        float s[TILES][4];
+        score_page(s, queries, memory.keys);
+        __syncwarp();
+        if (coming) load_page(memory.keys, coming, pages.valid(next));
+        else commit_copies();
 #pragma unroll
-        for (int i = 0; i < SHARE; i++)
-            if (index(i) < group) q[i] = load_head(row + (head * group + index(i)) * HEAD_DIM);
-        key = load_head(row + (q_heads + head) * HEAD_DIM);
-        value = load_head(row + (q_heads + kv_heads + head) * HEAD_DIM);
+        for (int n = 0; n < TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[n][i] = key + i / 2 * 8 < keys ? s[n][i] * call.scale : -CUDART_INF_F;
+        sums.soften(s);
+        wait_for_copies<1>();
+        __syncwarp();
+        if (has_fresh) replace_rows<1>(memory.values, at, shared.value, 1);
+        sums.add(s, memory.values);
+        __syncwarp();
+        if (coming) load_page(memory.values, coming + pages.pool.values_offset(), pages.valid(next));
+        else commit_copies();
     }
+}
 
-    // Queries into a tile; zeros where a product has more rows than the group has heads.
-    __device__ void store_queries(bf16* tile, int group, const Norms& norms, const Head& gain, const Angles& angles) {
+// The warps' sums as one, relative to the largest score among them: the output where there is one part, else a part.
+__device__ static void store_sums(DecodeMemory& shared, const ColumnSums& sums, const Item& item,
+                                  const DecodeCall& call) {
+    int element = lane_index() / 4, column = lane_index() % 4 * 2, warp = warp_index();
+    i64 first = (static_cast<i64>(item.seq) * call.pool.kv_heads + call.head()) * GROUP;
 #pragma unroll
-        for (int i = 0; i < SHARE; i++) {
-            if (index(i) < group) {
-                if (norms.q != nullptr) norm_head(q[i], gain, norms.eps);
-                rotate_head(q[i], angles);
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            float total = sums.whole_total(n, q);
+            int at = n * TILE_QUERIES + column + q;
+            if (element == 0) shared.top[warp][at] = sums.top[n][q], shared.total[warp][at] = total;
+        }
+#pragma unroll
+    for (int begin = 0; begin < GROUP; begin += STAGED) {
+        if (begin > 0) __syncthreads();
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            int n = begin / TILE_QUERIES, to = column + q - begin % TILE_QUERIES;
+            if (to < 0 || to >= STAGED) continue;
+#pragma unroll
+            for (int m = 0; m < HEAD_DIM / 16; m++) {
+                shared.sum[warp][to][m * 16 + element] = sums.sum[n][m][q];
+                shared.sum[warp][to][m * 16 + element + 8] = sums.sum[n][m][q + 2];
             }
-            store_query(tile, index(i), q[i]);
+        }
+        __syncthreads();
+        int count = min(STAGED, GROUP - begin);
+        for (int i = threadIdx.x; i < count * HEAD_DIM / 2; i += TOKEN_THREADS) {
+            int from = i / (HEAD_DIM / 2), d = i % (HEAD_DIM / 2) * 2, at = begin + from;
+            float top = shared.top[0][at], total = 0.0f;
+            float2 sum{0.0f, 0.0f};
+#pragma unroll
+            for (int w = 1; w < TOKEN_WARPS; w++) top = fmaxf(top, shared.top[w][at]);
+            float base = top == -CUDART_INF_F ? 0.0f : top;  // no keys
+#pragma unroll
+            for (int w = 0; w < TOKEN_WARPS; w++) {
+                float factor = exp2f(shared.top[w][at] - base);  // 0 for a warp that had no page
+                float2 part = *reinterpret_cast<const float2*>(&shared.sum[w][from][d]);
+                sum.x += part.x * factor, sum.y += part.y * factor;
+                total += shared.total[w][at] * factor;
+            }
+            if (item.parts == 1) {
+                float scale = total == 0.0f ? 0.0f : 1.0f / total;
+                *reinterpret_cast<__nv_bfloat162*>(call.out + (first + at) * HEAD_DIM + d) =
+                    __floats2bfloat162_rn(sum.x * scale, sum.y * scale);
+                continue;
+            }
+            i64 to = (first + at) * TOKEN_PARTS + item.part;
+            *reinterpret_cast<float2*>(call.sums + to * HEAD_DIM + d) = sum;
+            if (d == 0) *reinterpret_cast<float2*>(call.weights + to * 2) = make_float2(top, total);
         }
     }
+}
 
-    // Key and value kept for this block, and written to their slot.
-    __device__ void append(DecodeMemory& shared, const Pool& pool, int head, i64 slot, const Norms& norms,
-                           const Head& gain, const Angles& angles) {
-        if (norms.k != nullptr) norm_head(key, gain, norms.eps);
-        rotate_head(key, angles);
-        store_head(shared.keys, key);
-        store_head(shared.values, value);
-        if (slot >= 0) store_slot(pool, slot, head, key, value);
-    }
-};
-
-struct DecodeCall {
-    float *sums, *weights;  // [seqs, q_heads, SPLITS, HEAD_DIM], [seqs, q_heads, SPLITS, top and total]
-    const bf16* qkv;
-    const i64* positions;
-    const float* cos_sin;
-    bf16* pool;
-    const i64* slots;
-    const int *block_table, *seq_lens;
-    int pages, q_heads, kv_heads, row_stride;
-    i64 page_stride;
-    float scale;
-};
-
-// All but the row of queries, keys and values is older than the product that makes this row, and is read before the
+// All but the rows of queries, keys and values is older than the product that makes these, and is read before the
 // wait: the pages' first loads are then under way while that product ends.
-__device__ static void partial(const DecodeCall& call, const Norms& norms) {
-    extern __shared__ __align__(128) char bytes[];
+__device__ static void attend_tokens(const DecodeCall& call, const Norms& norms) {
+    extern __shared__ __align__(256) char bytes[];
     auto& shared = *reinterpret_cast<DecodeMemory*>(bytes);
-    int split_index = blockIdx.x, head = blockIdx.y, seq = blockIdx.z, group = call.q_heads / call.kv_heads;
-    i64 position = load_fresh<i64>(call.positions + seq), slot = load_fresh<i64>(call.slots + seq);
-    int length = load_fresh<int>(call.seq_lens + seq);
-    // Past the table's last page the step has no result; the angles end there too.
-    position = min(position, static_cast<i64>(call.pages) * PAGE - 1);
-    Split split(length, call.pages, split_index);
-    // One block waits in any case: this kernel is not over before those ahead of it.
-    if (split.first >= split.end && split_index > 0) return;
-    Angles angles(call.cos_sin + position * HEAD_DIM);
-    Pool pool{call.pool, call.page_stride, call.kv_heads};
-    Pages pages{pool, call.block_table + static_cast<i64>(seq) * call.pages, head, split.keys};
-    load_first_page(shared.page[warp_index()], pages, split);
-    Head q_gain, k_gain;
-    if (norms.q != nullptr) q_gain = load_gain(norms.q), k_gain = load_gain(norms.k);
+    auto& memory = shared.page[warp_index()];
+    Work work(shared.work, call.seq_lens, call.seqs, call.pages, call.pool.kv_heads);
+    if (work.left == 0) {
+        // One block waits in any case: this kernel is not over before those ahead of it.
+        if (blockIdx.x == 0) wait_for_previous_kernels();
+        return;
+    }
+    Item item(work, call.pages);
+    Ahead ahead(item, call);
+    load_gains(shared, norms);
+    ahead.load_page_of(item, memory, call);
+    Rows rows;
+    rows.load_angles(ahead, call);
     wait_for_previous_kernels();
     start_next_kernel();
-    const bf16* row = call.qkv + static_cast<i64>(seq) * call.row_stride;
-    TokenHeads heads(row, head, group, call.q_heads, call.kv_heads);
-    heads.store_queries(shared.q, group, norms, q_gain, angles);
-    bool has_last_key = split.first < split.end && split.end == split.pages;
-    if (has_last_key && warp_index() == 0) heads.append(shared, pool, head, slot, norms, k_gain, angles);
+    rows.load(item, call);
+    wait_for_copies<2>();  // the gains; the two after them are the page's
     __syncthreads();
-    Fresh token{split.keys - 1, has_last_key && length <= call.pages * PAGE};
-    Weighted weighted;
-    weighted.clear();
-    attend(weighted, shared, pages, split, token, {split.keys, split.keys}, call.scale * LOG2_E);
-    i64 first = (static_cast<i64>(seq) * call.q_heads + head * group) * SPLITS + split_index;
-    store_partial(shared, weighted, call.sums + first * HEAD_DIM, call.weights + first * 2, group);
+    while (true) {
+        // Opaque, so that addresses are computed for each item rather than kept in registers for all of them.
+        u32 here = 0;
+        asm volatile("" : "+r"(here));
+        auto& shared = *reinterpret_cast<DecodeMemory*>(bytes + here);
+        auto& memory = shared.page[warp_index()];
+        int length_after = load_fresh<int>(call.seq_lens + min(work.seq + 1, call.seqs - 1));
+        rows.store(shared, item, ahead.slot, call, norms);
+        __syncthreads();
+        bool more = --work.left > 0;
+        if (more) {
+            if (++work.part == item.parts) work.part = 0, work.seq++, work.length = length_after;
+            ahead = Ahead(Item(work, call.pages), call);
+        }
+        ColumnSums sums;
+        sums.clear();
+        attend_pages(sums, shared, item, call);
+        asm volatile("" : "+r"(work.seq), "+r"(work.part), "+r"(work.length));  // computed again, not kept
+        Item next(work, call.pages);
+        if (more) {
+            ahead.load_page_of(next, memory, call);
+            rows.load_angles(ahead, call);
+            rows.load(next, call);
+        }
+        store_sums(shared, sums, item, call);
+        if (!more) break;
+        item = next;
+    }
 }
 
-KERNEL(SPLIT_THREADS, 1)
-append_attention_partial(float* sums, float* weights, const bf16* qkv, const i64* positions, const float* cos_sin,
-                         bf16* pool, const i64* slots, const int* block_table, const int* seq_lens, int pages,
-                         int q_heads, int kv_heads, int dim, int row_stride, i64 page_stride, float scale) {
+KERNEL(TOKEN_THREADS, TOKEN_BLOCKS)
+append_attention_partial(bf16* out, float* sums, float* weights, const bf16* qkv, const i64* positions,
+                         const float* cos_sin, bf16* pool, const i64* slots, const int* block_table,
+                         const int* seq_lens, int seqs, int pages, int q_heads, int kv_heads, int dim, int row_stride,
+                         i64 page_stride, float scale) {
     expect(dim, HEAD_DIM);
-    partial({sums, weights, qkv, positions, cos_sin, pool, slots, block_table, seq_lens, pages, q_heads, kv_heads,
-             row_stride, page_stride, scale},
-            {nullptr, nullptr, 0.0f});
+    expect(q_heads, GROUP * kv_heads);
+    attend_tokens({out, sums, weights, qkv, positions, cos_sin, {pool, page_stride, kv_heads}, slots, block_table,
+                   seq_lens, seqs, pages, row_stride, scale * LOG2_E},
+                  {nullptr, nullptr, 0.0f});
 }
 
-KERNEL(SPLIT_THREADS, 1)
-norm_append_attention_partial(float* sums, float* weights, const bf16* qkv, const bf16* q_norm, const bf16* k_norm,
-                              const i64* positions, const float* cos_sin, bf16* pool, const i64* slots,
-                              const int* block_table, const int* seq_lens, int pages, int q_heads, int kv_heads,
-                              int dim, int row_stride, i64 page_stride, float eps, float scale) {
+KERNEL(TOKEN_THREADS, TOKEN_BLOCKS)
+norm_append_attention_partial(bf16* out, float* sums, float* weights, const bf16* qkv, const bf16* q_norm,
+                              const bf16* k_norm, const i64* positions, const float* cos_sin, bf16* pool,
+                              const i64* slots, const int* block_table, const int* seq_lens, int seqs, int pages,
+                              int q_heads, int kv_heads, int dim, int row_stride, i64 page_stride, float eps,
+                              float scale) {
     expect(dim, HEAD_DIM);
-    partial({sums, weights, qkv, positions, cos_sin, pool, slots, block_table, seq_lens, pages, q_heads, kv_heads,
-             row_stride, page_stride, scale},
-            {q_norm, k_norm, eps});
+    expect(q_heads, GROUP * kv_heads);
+    attend_tokens({out, sums, weights, qkv, positions, cos_sin, {pool, page_stride, kv_heads}, slots, block_table,
+                   seq_lens, seqs, pages, row_stride, scale * LOG2_E},
+                  {q_norm, k_norm, eps});
 }
 
-// out [seqs, q_heads · HEAD_DIM] from the splits' parts; a block per head, a thread per element.
-KERNEL(HEAD_DIM, 1)
+// out [seqs, q_heads · HEAD_DIM] of the sequences that have several parts; a warp per head.
+KERNEL(COMBINE_THREADS, 1)
 attention_combine(bf16* out, const float* sums, const float* weights, const int* seq_lens, int pages, int q_heads) {
     start_next_kernel();
-    int head = blockIdx.x, seq = blockIdx.y;
-    i64 row = static_cast<i64>(seq) * q_heads + head;
-    int in_use = Split::in_use(load_fresh<int>(seq_lens + seq), pages);
+    static_assert(TOKEN_PARTS <= WARP, "a lane looks after each part");
+    constexpr int EACH = HEAD_DIM / WARP, AT_ONCE = 4;
+    struct alignas(EACH * 4) Elements {
+        float at[EACH];
+    };
+    struct alignas(EACH * 2) Rounded {
+        bf16 at[EACH];
+    };
+    int head = blockIdx.x * (COMBINE_THREADS / WARP) + warp_index(), seq = blockIdx.y, lane = lane_index();
+    int count = Parts(load_fresh<int>(seq_lens + seq), pages).count;
     wait_for_previous_kernels();
-    combine(out + row * HEAD_DIM, sums + row * SPLITS * HEAD_DIM, weights + row * SPLITS * 2, in_use);
+    if (count == 1 || head >= q_heads) return;
+    i64 first = (static_cast<i64>(seq) * q_heads + head) * TOKEN_PARTS;
+    float2 own = lane < count ? load_fresh<float2>(weights + (first + lane) * 2) : float2{-CUDART_INF_F, 0.0f};
+    float top = own.x, sum[EACH] = {};
+#pragma unroll
+    for (int lanes = 1; lanes < WARP; lanes *= 2) top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, lanes));
+    float factor = exp2f(own.x - (top == -CUDART_INF_F ? 0.0f : top)), total = warp_sum(own.y * factor);
+    const float* from = sums + first * HEAD_DIM + lane * EACH;
+    for (int begin = 0; begin < count; begin += AT_ONCE) {
+        Elements part[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) part[i] = load_fresh<Elements>(from + min(begin + i, count - 1) * HEAD_DIM);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            float of = __shfl_sync(ALL_LANES, factor, begin + i);
+#pragma unroll
+            for (int e = 0; e < EACH; e++) sum[e] += begin + i < count ? part[i].at[e] * of : 0.0f;
+        }
+    }
+    Rounded rounded;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) rounded.at[e] = __float2bfloat16(total == 0.0f ? 0.0f : sum[e] / total);
+    *reinterpret_cast<Rounded*>(out + (first / TOKEN_PARTS) * HEAD_DIM + lane * EACH) = rounded;
 }

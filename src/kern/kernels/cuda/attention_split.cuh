@@ -81,10 +81,13 @@ __device__ inline void store_slot(const Pool& pool, i64 slot, int head, const He
 
 // Rows of a page on their way to this warp's shared memory, `valid` of them; the rest is zero.
 __device__ inline void load_page(bf16* tile, const bf16* from, int valid) {
+    u32 to = shared_address(tile);
+    from += lane_index() * PIECE;
 #pragma unroll
     for (int i = 0; i < PAGE * PIECES / WARP; i++) {
         int at = i * WARP + lane_index(), row = at / PIECES, piece = at % PIECES;
-        copy_async(piece_at(tile, row, piece), from + (row < valid ? row * HEAD_DIM : 0) + piece * PIECE, row < valid);
+        u32 offset = (row * PIECES + (piece ^ row % 8)) * PIECE * sizeof(bf16);
+        copy_async(to + offset, from + (row < valid ? i * WARP * PIECE : 0), row < valid);
     }
     commit_copies();
 }

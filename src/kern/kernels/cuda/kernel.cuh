@@ -81,7 +81,8 @@ __device__ inline u32 bits_of(__nv_bfloat162 pair) {
     return bits;
 }
 
-__device__ inline float warp_sum(float value) {
+template <class T>
+__device__ inline T warp_sum(T value) {
 #pragma unroll
     for (int offset = WARP / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(ALL_LANES, value, offset);
     return value;

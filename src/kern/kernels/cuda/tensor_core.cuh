@@ -16,26 +16,35 @@ __device__ inline void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Four 8 × 8 matrices; lane i names row i % 8 of matrix i / 8.
-__device__ inline void load_matrices(u32 (&to)[4], const void* row) {
+// Four 8 × 8 matrices; lane i names row i % 8 of matrix i / 8, by its address in shared memory.
+__device__ inline void load_matrices(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
-__device__ inline void load_matrices_transposed(u32 (&to)[4], const void* row) {
+__device__ inline void load_matrices_transposed(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
+}
+
+__device__ inline void load_matrices(u32 (&to)[4], const void* row) { load_matrices(to, shared_address(row)); }
+
+__device__ inline void load_matrices_transposed(u32 (&to)[4], const void* row) {
+    load_matrices_transposed(to, shared_address(row));
 }
 
 // 16 bytes to shared memory without waiting; zeros where `valid` is false, and then nothing is read.
-__device__ inline void copy_async(void* to, const void* from, bool valid) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(valid ? 16 : 0)
+__device__ inline void copy_async(u32 to, const void* from, bool valid) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
                  : "memory");
+}
+
+__device__ inline void copy_async(void* to, const void* from, bool valid) {
+    copy_async(shared_address(to), from, valid);
 }
 
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
