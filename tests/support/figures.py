@@ -98,6 +98,10 @@ QUOTES: Final = (
     Quote(SPECULATION, ROUNDS_TEXT, "host-smollm2-spec", ROUNDS_PLACES + SHARES),
     Quote(SPECULATION, "{} tokens per round over the first 32 tokens, {} over the first 96", "host-smollm2-spec",
           ("fifty_prompts/tokens_per_round_of_first_32/all", "fifty_prompts/tokens_per_round_of_first_96/all")),
+    Quote(README, "speculation takes decoding from {} to {} tokens per second", "host-smollm2-spec",
+          ("fifty_prompts/plain_tokens_per_s", "fifty_prompts/speculation_tokens_per_s")),
+    Quote(SPECULATION, "takes decoding from {} to {} tokens per second", "host-smollm2-spec",
+          ("fifty_prompts/plain_tokens_per_s", "fifty_prompts/speculation_tokens_per_s")),
     Quote(SPECULATION, "Of these fifty texts of 96 tokens, {} are the same as with plain decoding to the last token, "
           "and {} differ from it after a near-tie", "host-smollm2-spec",
           ("fifty_prompts/same_as_plain", "fifty_prompts/parted_at_near_ties")),
