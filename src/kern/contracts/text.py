@@ -185,8 +185,7 @@ def token_buckets(limit: int) -> tuple[int, ...]:
 def decoding_program(manifest: Manifest, rows: int) -> str | None:
     """The program for a step of `rows` rows, padding included; None if there is none."""
     for name in DECODING:
-        ranges = (symbol_range(manifest, name, symbol.sym) for symbol in (TOKENS, SEQS))
-        if name in manifest.programs and all(low <= rows <= high for low, high in ranges):
+        if name in manifest.programs and all(_admits(manifest, name, symbol, rows) for symbol in (TOKENS, SEQS)):
             return name
     return None
 
@@ -203,7 +202,7 @@ def round_calls(rows: int, seqs: int = 1, *, wide: bool = False) -> tuple[tuple[
 
 def wide_rounds(manifest: Manifest, seqs: int) -> bool:
     """Whether rounds of `seqs` sequences are those of the wide programs."""
-    return not _admits(manifest, "verify", seqs)
+    return not _admits(manifest, "verify", SEQS, seqs)
 
 
 def most_rounds(manifest: Manifest) -> int:
@@ -212,9 +211,9 @@ def most_rounds(manifest: Manifest) -> int:
     return max((symbol_range(manifest, name, SEQS.sym)[1] for name in programs), default=0)
 
 
-def _admits(manifest: Manifest, program: str, seqs: int) -> bool:
-    low, high = symbol_range(manifest, program, SEQS.sym)
-    return low <= seqs <= high
+def _admits(manifest: Manifest, program: str, symbol: Sym, value: int) -> bool:
+    low, high = symbol_range(manifest, program, symbol.sym)
+    return low <= value <= high
 
 
 def call_limits(manifest: Manifest) -> dict[str, int]:

@@ -213,14 +213,14 @@ class Calls:
 
         Each new size costs milliseconds, to which a GPU would wait; rows of padding cost it little.
         """
-        most_tokens, most_seqs = self.most_tokens(program), self.most_sequences(program)
         if not self._padded:
             return program, tokens, seqs
-        return program, _bucket(token_buckets(most_tokens), tokens), _bucket(row_buckets(most_seqs), seqs)
+        most_tokens, most_seqs = self.most_tokens(program), self.most_sequences(program)
+        return program, bucket(token_buckets(most_tokens), tokens), bucket(row_buckets(most_seqs), seqs)
 
     def step_of(self, rows: int) -> SizedCall:
         """The call of one step of `rows` sequences."""
-        seqs = _bucket(row_buckets(self.slots), rows) if self._padded else rows
+        seqs = bucket(row_buckets(self.slots), rows) if self._padded else rows
         program = decoding_program(self.executable.manifest, seqs)
         assert program is not None
         return program, seqs, seqs
@@ -266,6 +266,6 @@ class Calls:
         self._tables = tables
 
 
-def _bucket(buckets: Sequence[int], count: int) -> int:
+def bucket(buckets: Sequence[int], count: int) -> int:
     """The first bucket that holds `count`."""
     return next(each for each in buckets if each >= count)

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kern.contracts.text import PAGE, PAGES, SEQS, TOKENS, most_rounds, round_calls, row_buckets, wide_rounds
+from kern.engine.calls import bucket
+from kern.engine.schedule import pages_of
 from kern.engine.speculation import BEGIN, possible
 from kern.manifest.errors import KernError, variant
 from kern.runtime.executable import Executable
@@ -27,7 +29,7 @@ class Rounds:
         """`rows` are those of a round, of a manifest that was checked. Without `eager`, rounds replay graphs."""
         self.executable, self.rows, self.capacity = executable, rows, capacity
         self.most = min(most_rounds(executable.manifest), executable.sequences)
-        self._pages, self._eager = -(-capacity // PAGE), eager
+        self._pages, self._eager = pages_of(capacity), eager
         self._graphs: dict[int, ExecutableGraph] = {}
         self._at: dict[int, tuple[int, int]] = {}  # of each slot its anchor's position, and its rounds so far
 
@@ -65,7 +67,7 @@ class Rounds:
                     f"the sequence in slot {slot} has no room for {rounds} rounds of {self.rows} tokens",
                     "finish it with the programs begin and decode",
                 )
-        seqs = next(count for count in row_buckets(self.most) if len(tables) <= count)
+        seqs = bucket(row_buckets(self.most), len(tables))
         slots, pages = np.full(seqs, -1, np.int32), np.zeros((seqs, self._pages), np.int32)
         for row, (slot, table) in enumerate(tables.items()):
             slots[row], pages[row, : len(table)] = slot, table

@@ -40,7 +40,7 @@ class LayerTable:
     """The operations of a decoder in their order.
 
     `to_cache` is a layer up to its keys and values in the cache, `from_cache` the rest of it. Layer 0 begins with
-    `first` in place of as many operations of `to_cache`: there is no output of a layer before it to add. `norm` is what
+    `first` in place of as many operations of `to_cache`: no output of an earlier layer is left to add. `norm` is what
     follows the last layer; it leaves what the `head` reads in the buffer that is known as `normed`.
     """
 
