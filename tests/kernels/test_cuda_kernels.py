@@ -372,7 +372,7 @@ def product(cuda, rng, entry: str, m: int, n: int) -> dict[str, np.ndarray]:
     s = cuda.sizes
     ffn = cuda.round.ffn if entry.endswith("_draft") else s.ffn
     k = {"output": s.q_size, "down": ffn}.get(entry.partition("_")[0], s.hidden)
-    pairs = 2 if entry == "rms_gate_up" else 1
+    pairs = 2 if entry.startswith("rms_gate_up") else 1
     squares = np.zeros((m, cuda.squares), F32)
     squares[:, :5] = rng.uniform(0, k, size=(m, 5))
     return {

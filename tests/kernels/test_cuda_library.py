@@ -26,7 +26,7 @@ from kern.toolchain.nvrtc import CudaCompilerMissing
 
 TINY = Sizes(hidden=128, ffn=256, q_heads=4, kv_heads=2, head_dim=64)
 SMOLLM2 = Sizes(hidden=576, ffn=1536, q_heads=9, kv_heads=3, head_dim=64, sequences=3)
-QWEN3_4B = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128, sequences=8)
+QWEN3_4B = Sizes(hidden=2560, ffn=9728, q_heads=32, kv_heads=8, head_dim=128, sequences=64)
 
 
 PLANS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -15,6 +16,7 @@ from kern.kernels.compile_cuda import compile_cuda_source
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import MANY_ROWS_MODULE, CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes, UnsupportedSizes
+from kern.kernels.cuda_wide import WIDE_ROWS
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 
@@ -55,6 +57,18 @@ static_assert(sizeof(PrefillMemory) == CHUNK_BYTES, "what the launch asks for");
 MARKOV = r"""
 #include "markov.cu"
 static_assert(SLOTS * PIECES * sizeof(uint4) == RING_BYTES, "what the launch asks for");
+"""
+WIDE = r"""
+#include "wide.cuh"
+static_assert(sizeof(WideMemory) == WIDE_BYTES, "what the launch asks for");
+static_assert(WIDE_ROWS == LAUNCHED_ROWS && WIDE_THREADS == LAUNCHED, "as many as the launch has");
+template <class D>
+constexpr bool FITS = sizeof(Wide<D, 16>) + sizeof(Wide<D, 32>) + sizeof(Wide<D, WIDE_ROWS>) > 0;
+static_assert(FITS<Division<HIDDEN, WIDE_QKV_SPLIT, WIDE_QKV_ROWS, WIDE_QKV_ATOMS>>);
+static_assert(FITS<Division<Q_SIZE, WIDE_OUTPUT_SPLIT, WIDE_OUTPUT_ROWS, WIDE_OUTPUT_ATOMS>>);
+static_assert(FITS<Division<FFN, WIDE_DOWN_SPLIT, WIDE_DOWN_ROWS, WIDE_DOWN_ATOMS>>);
+static_assert(FITS<Division<HIDDEN, 1, WIDE_GATE_UP_ROWS, WIDE_GATE_UP_ATOMS, true>>);
+static_assert(FITS<Division<HIDDEN, 1, WIDE_LOGITS_ROWS, WIDE_LOGITS_ATOMS>>);
 """
 
 
@@ -116,6 +130,16 @@ def test_shared_memory_of_attention_over_a_split_context(plan: CudaPlan) -> None
         step, (_, differing) = kernels["append_attention_rows_wide"].impl.steps[0], plan.variants[MANY_ROWS_MODULE]
         launched = {"SPLIT_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "LAUNCHED_SPLITS": step.grid[0]}
         compile_cuda_source(ATTENTION, "attention.cu", plan, {"NEW_TOKENS": plan.round_rows, **differing, **launched})
+
+
+@settings(max_examples=12, deadline=None)
+@given(plans())
+def test_what_a_block_of_many_rows_has_fits(plan: CudaPlan) -> None:
+    plan = CudaPlan("sm_90a", replace(plan.sizes, sequences=64))
+    assume(plan.wide)
+    step = cuda_kernels(plan, defaultdict(lambda: NO_HASH))["down_matmul_add_wide"].impl.steps[0]
+    launched = {"WIDE_BYTES": step.shared_mem, "LAUNCHED": step.block[0], "LAUNCHED_ROWS": WIDE_ROWS}
+    compile_cuda_source(WIDE, "wide.cu", plan, launched)
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])

@@ -12,6 +12,8 @@ from kern.toolchain import nvrtc
 from kern.toolchain.cuda_headers import kernel_headers
 
 SOURCES: Final = Path(__file__).parent / "cuda"
+_OPTIONS: Final = ("--std=c++17", "--device-as-default-execution-space")
+"""CUDA 13.0 takes a generic lambda for a host function without the second one; later versions do not."""
 
 
 def compile_cuda_modules(plan: CudaPlan) -> Mapping[str, bytes]:
@@ -37,7 +39,7 @@ def compile_cuda_source(text: str, name: str, plan: CudaPlan, differing: Mapping
     """
     folders = (f"--include-path={folder}" for folder in (SOURCES, *kernel_headers()))
     macros = (f"--define-macro={macro}={value}" for macro, value in {**plan.defines(), **differing}.items())
-    return nvrtc.compile_cubin(text, name, plan.target, ("--std=c++17", *folders, *macros))
+    return nvrtc.compile_cubin(text, name, plan.target, (*_OPTIONS, *folders, *macros))
 
 
 def check_architecture(plan: CudaPlan) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from kern.contracts.text import SEQS, TOKENS, WIDE
 from kern.kernels.cuda_plan import DRAFT_MODULE, MANY_ROWS_MODULE, MARKOV_MODULE, SPLIT_WARPS, CudaPlan
+from kern.kernels.cuda_wide import WIDE_MODULE, WIDE_ROWS, WIDE_SHARED_MEM, WIDE_THREADS
 from kern.kernels.implementation import (
     ADD_FIND,
     ARGMAX_CHOOSE,
@@ -64,6 +65,14 @@ class Launches:
         split = self.plan.split(width) if symbol == "down_matmul_add" else 1
         memory = self.plan.matvec_shared_mem(width // split, rows, pairs=symbol == "rms_gate_up")
         return self.single(entry, module, grid, block, memory, symbol=symbol)
+
+    def wide(self) -> dict[str, Kernel]:
+        """The products of a step of more than 8 sequences."""
+        rows, block = CeilDiv(ceil_div=(TOKENS, WIDE_ROWS)), (WIDE_THREADS, 1, 1)
+        divided = self.plan.wide.items()
+        return {
+            name: self.single(name, WIDE_MODULE, (of.blocks, rows, 1), block, WIDE_SHARED_MEM) for name, of in divided
+        }
 
     def attention(self, name: str) -> Kernel:
         """Attention of one token per sequence."""

@@ -3,8 +3,9 @@
 A chunk of tokens runs on cublasLt's products and our own kernels for the rest. A step of one token per sequence has its
 own entries: `lay_rows`, `embedding_weighted`, then for each layer `rms_matmul`, `norm_append_attention` (without norms
 of queries and keys: `append_attention`), `output_matmul_add`, `rms_gate_up`, `down_matmul_add`; then `rms_matmul_f32`,
-`argmax`, `advance`. The rows of a round of speculation have the same, with names that end in `_rows`. For a step on
-recorded kernels, whose norms are not fused, there are `embedding_bf16` and unfused products.
+`argmax`, `advance`. The rows of a round of speculation have the same, with names that end in `_rows`; those of a step
+of more than 8 sequences end in `_wide`. For a step on recorded kernels, whose norms are not fused, there are
+`embedding_bf16` and unfused products.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def cuda_kernels(plan: CudaPlan, modules: Mapping[str, str]) -> dict[str, Kernel
         "rope_cache": _rope_cache(launch, "rope_cache"),
         "append_attention": launch.attention("append_attention"),
     }
-    return _token_entries(launch) | rounds | markov | without_norms
+    return _token_entries(launch) | launch.wide() | rounds | markov | without_norms
 
 
 def _rope_cache(launch: Launches, name: str) -> Kernel:

@@ -9,6 +9,7 @@ from typing import Final
 
 from kern.artifact.errors import UnknownTarget
 from kern.kernels.cuda_sizes import CHUNK, Round, Sizes, UnsupportedSizes
+from kern.kernels.cuda_wide import WIDE_MODULE, WIDE_TARGET, Division, divisions, wide_defines
 
 _WARPS: Final = 8
 """Warps of a matrix-vector kernel that multiply; bulk copies have one more. 4 or 16 were slower on an H200."""
@@ -44,6 +45,8 @@ _MULTIPROCESSORS: Final = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 
 """Multiprocessors of each architecture's largest common card: they set how work is divided, not what is computed."""
 _SHARED_MEM: Final = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
 """KB of shared memory that a block may have, where it is more than 99."""
+_ROWS: Final = (1, 2, 4, 8)
+"""Rows for which a matrix-vector kernel is compiled."""
 _TARGET: Final = re.compile(r"sm_(?P<number>[1-9][0-9]+)[af]?")
 
 
@@ -98,6 +101,8 @@ class CudaPlan:
         """Whether a source, by its stem, is compiled."""
         if source == MARKOV_MODULE:
             return self.markov_slots > 0
+        if source == WIDE_MODULE:
+            return bool(self.wide)
         return self.round is not None or source not in ROUND_MODULES
 
     @property
@@ -167,6 +172,13 @@ class CudaPlan:
         columns = self.sizes.hidden <= _SPLIT_COLUMNS * self.matvec_blocks // 2
         return 2 if self.bulk and too_long and k % (2 * CHUNK) == 0 and columns else 1
 
+    @property
+    def wide(self) -> Mapping[str, Division]:
+        """How the products of a step of more than 8 sequences are divided, by entry; empty where there are none."""
+        if self.sizes.sequences <= max(_ROWS) or self.target != WIDE_TARGET:
+            return {}
+        return divisions(self.sizes, self.matvec_blocks)
+
     def _sharing(self, rows: int) -> int:
         enough = [possible for possible in self._possible_rows if possible >= rows]
         return min(enough) if enough else max(self._possible_rows)
@@ -180,7 +192,7 @@ class CudaPlan:
         s = self.sizes
         widths = ((s.hidden, 2), (self._widest_ffn, 1), (s.q_size, 1))
         limit = self._shared_bytes - _MIN_RING
-        return [rows for rows in (1, 2, 4, 8) if all(self._work(k, rows, parts) <= limit for k, parts in widths)]
+        return [rows for rows in _ROWS if all(self._work(k, rows, parts) <= limit for k, parts in widths)]
 
     def matvec_shared_mem(self, k: int, rows: int, *, pairs: bool = False) -> int:
         """Bytes of dynamic shared memory of a matrix-vector kernel for `rows` rows with the inner dimension `k`.
@@ -254,5 +266,6 @@ class CudaPlan:
             "MATVEC_SLOT_BYTES": t.slot_kb * 1024,
             "MATVEC_SHARED_BYTES": self._shared_bytes,
             "MATVEC_BULK": int(self.bulk),
+            **wide_defines(self.wide),
             **rounds,
         }

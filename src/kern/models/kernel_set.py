@@ -17,6 +17,7 @@ from kern.kernels.compile_host import HOST_TARGETS, check_host_target, compile_h
 from kern.kernels.cuda_library import cuda_kernels
 from kern.kernels.cuda_plan import CudaPlan
 from kern.kernels.cuda_sizes import Round, Sizes
+from kern.kernels.cuda_wide import WIDE_TARGET
 from kern.kernels.host_library import host_kernels
 from kern.manifest.types import Kernel
 from kern.models.buffers import Limits
@@ -97,7 +98,7 @@ def resolved_target(target: str) -> str:
     except DeviceUnavailable:
         return "host"
     try:
-        return device.target
+        return WIDE_TARGET if device.target == WIDE_TARGET.removesuffix("a") else device.target
     finally:
         device.close()
 

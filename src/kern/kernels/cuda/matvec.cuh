@@ -23,11 +23,12 @@ static_assert(BATCH * TILE == WARP && ROWS <= MATVEC_WARPS, "a warp sums the col
 // All threads that multiply; the warp that issues bulk copies is not one of them.
 __device__ inline void sync_workers() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
-// Rows of X that this block works on: those from `first`, `count` of them, at most ROWS.
+// Rows of X that this block works on: those from `first`, `count` of them, at most `most`.
 struct RowSlice {
     int first, count;
 
-    __device__ explicit RowSlice(int rows) : first(blockIdx.y * ROWS), count(min(rows - first, ROWS)) {}
+    __device__ explicit RowSlice(int rows, int most = ROWS)
+        : first(blockIdx.y * most), count(min(rows - first, most)) {}
 };
 
 // A tile's sums of a warp: with g = lane / 4 and t = lane % 4 a lane has W's row g and X's rows 2t and 2t + 1.
